@@ -19,11 +19,9 @@ from spark_pages.arguments import (
     check_texts,
 )
 from spark_pages.boundary import deferred_damage, guard, guarded
-from spark_pages.catalog.bootstrap import first_record
-from spark_pages.catalog.migration import TABLE_ZERO_NAME, stored_table_zero
+from spark_pages.catalog.bootstrap import TABLE_ZERO_NAME, first_record, stored_table_zero
 from spark_pages.changes.feed import read_changes
-from spark_pages.changes.history import history_table
-from spark_pages.changes.row_counts import RowCounts
+from spark_pages.changes.history import RowCounts, history_table
 from spark_pages.display.cards import store_card
 from spark_pages.display.text import moment
 from spark_pages.errors import CommitUnknownError, InvalidInputError, SparkPagesError
@@ -41,13 +39,13 @@ from spark_pages.query.latest_tables import LatestTables
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
-from spark_pages.storage.reserve import keep_reserve
+from spark_pages.storage.disk_reserve import keep_reserve
 from spark_pages.storage.store import ObjectStore
 from spark_pages.transaction.loading import LoadVerbs
 from spark_pages.transaction.state import MEMORY_BYTES, TransactionOptions
 from spark_pages.transaction.transaction import Transaction
 from spark_pages.versions.blame import Blame, blame
-from spark_pages.versions.clock import reset_clock
+from spark_pages.versions.clock_reset import reset_clock
 from spark_pages.versions.leases import Leases
 from spark_pages.versions.restore import restore
 from spark_pages.versions.tags import delete_tag, set_tag, tagged_version
@@ -327,7 +325,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         A query reads the columns that it names, and of pages those that its conditions do not rule out. A
         change is one transaction.
         """
-        from spark_pages.sql.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
+        from spark_pages.sql.execution import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
 
         return run_sql(text, self.snapshot, self.transaction, version, timestamp, tag, params, limit)
 

@@ -18,7 +18,7 @@ from spark_pages.log.log import Log
 from spark_pages.log.replay import replay
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.maintenance.verify.compare import described
+from spark_pages.maintenance.verify.comparisons import described
 from spark_pages.model.actions import Commit
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.chain_tree import ChainKey

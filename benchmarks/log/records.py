@@ -9,10 +9,9 @@ from typing import Any
 from spark_pages.log.log import Log
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Splice, TransactionRecord
-from spark_pages.model.added_pages import AddedPages
+from spark_pages.model.added_pages import AddedPages, NewPage
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.ids import FieldId, TableId
-from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.runtime import Runtime, writer_name
 

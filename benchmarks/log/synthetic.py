@@ -17,13 +17,11 @@ from spark_pages.format.checkpoint_tree import Node
 from spark_pages.format.digest import digest_of
 from spark_pages.format.names import root_key
 from spark_pages.format.segment import Segment
-from spark_pages.log.checkpoint.catalog_files import write_catalog
 from spark_pages.log.checkpoint.object_writer import ObjectWriter
 from spark_pages.log.checkpoint.policy import CHECKPOINT_BYTES, CHECKPOINT_COMMITS, LOG_COMPACTION_COMMITS
 from spark_pages.log.checkpoint.root import Root, encode_root
-from spark_pages.log.checkpoint.segment_packer import SegmentPacker, write_parts
-from spark_pages.log.checkpoint.segment_writer import SegmentWriter
-from spark_pages.log.checkpoint.writer import PAGES_PER_SEGMENT, SEGMENTS_PER_PART
+from spark_pages.log.checkpoint.segment_writer import SegmentPacker, SegmentWriter, write_parts
+from spark_pages.log.checkpoint.writer import PAGES_PER_SEGMENT, SEGMENTS_PER_PART, write_catalog
 from spark_pages.log.last_checkpoint import write_hint
 from spark_pages.log.log import Log
 from spark_pages.model.actions import CheckpointRef

@@ -14,7 +14,7 @@ import pyarrow as pa
 import spark_pages as sp
 from spark_pages.display.canvas import Picture
 from spark_pages.display.chain_strip import Lane, chain_strip
-from spark_pages.model.chain_lane import lane_of
+from spark_pages.model.chain_drawing import lane_of
 from spark_pages.query.table import Table
 
 LABELS = {3: "version 3: 20,000 rows appended", 2: "version 2: one row updated", 1: "version 1: 60,000 rows"}

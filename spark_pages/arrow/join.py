@@ -17,8 +17,7 @@ from spark_pages.arrow.compact import compacted, owned_copy, take
 from spark_pages.arrow.dictionaries import concatenated, with_valid_dictionaries
 from spark_pages.arrow.nested import children, nested_type, null_column, with_children
 from spark_pages.arrow.stored_types import same_type
-from spark_pages.arrow.types import retyped, storage_of
-from spark_pages.arrow.wider_types import cast_to_column
+from spark_pages.arrow.types import cast_to_column, retyped, storage_of
 from spark_pages.errors import DamageError
 
 

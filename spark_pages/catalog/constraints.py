@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from spark_pages.arrow.wider_types import same_family
-from spark_pages.catalog.facts import json_fact, with_json_fact
+from spark_pages.arrow.types import same_family
+from spark_pages.catalog.annotations import json_fact, with_json_fact
 from spark_pages.catalog.resolve import find_columns, show_name
 from spark_pages.errors import DamageError, InvalidInputError, SchemaMismatchError
 from spark_pages.format.bounds import has_bounds

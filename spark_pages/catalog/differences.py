@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from spark_pages.catalog.annotations import column_properties, fact
 from spark_pages.catalog.constraints import Constraint, column_names, constraints_of
-from spark_pages.catalog.facts import column_properties, fact
 from spark_pages.catalog.resolve import show_name
 from spark_pages.catalog.table_zero import kind_of
 from spark_pages.model.frozen import freeze

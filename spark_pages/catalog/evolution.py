@@ -12,13 +12,16 @@ from dataclasses import replace
 import pyarrow as pa
 
 from spark_pages.arguments import as_names, as_str
-from spark_pages.catalog.facts import column_properties, fact, with_fact, with_json_fact
+from spark_pages.arrow.types import holds_all, named_type
+from spark_pages.catalog.annotations import column_properties, fact, json_fact, with_fact, with_json_fact
+from spark_pages.catalog.constraints import constraints_of
 from spark_pages.catalog.resolve import find_column, find_columns
-from spark_pages.catalog.widening import check_wider, stored_types, with_stored_types
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.model.table import (
+    CHECKS_KEY,
     COMMENT_KEY,
     PROPERTIES_KEY,
+    STORED_KEY,
     TYPE_KEY,
     TableDefinition,
     with_field_id,
@@ -192,3 +195,109 @@ def _check_new(definition: TableDefinition, name: str) -> None:
             f"{'it is empty' if not name else 'there is one of that name'}.",
             hint=f"Choose a name other than {', '.join(map(repr, definition.field_ids))}.",
         )
+
+
+# Columns that get a wider type while their pages stay as they are. Pure.
+#
+# The definition keeps the types under which older pages may hold their values. Whoever reads such a page
+# casts; a bound is as wide as the type that it was made of; a value asked for of a bloom filter is asked for
+# under each type.
+
+
+def check_wider(column: pa.Field, wider: pa.DataType) -> None:
+    """Nothing, if each value of the column is one of the wider type.
+
+    Raises
+    ------
+    InvalidInputError
+        Says what the column could become.
+    """
+    narrow = column.type
+    if holds_all(wider, narrow):
+        return
+    raise InvalidInputError(
+        f"Cannot widen column {column.name!r} from {narrow} to {wider}: its pages would have to be "
+        "rewritten. Expected a wider integer of the same sign, double in place of float, a decimal "
+        "of the same scale and more digits, or large_string in place of string.",
+        hint=f"Add a column of type {wider}, `transaction.add_column`, and fill it.",
+    )
+
+
+def with_stored_types(column: pa.Field, *more: pa.DataType) -> pa.Field:
+    """The column, whose pages may hold values of these types besides its own and those known so far."""
+    names = {str(kind) for kind in (*stored_types(column), *more)} - {str(column.type)}
+    return with_json_fact(column, STORED_KEY, sorted(names))
+
+
+def stored_types(column: pa.Field) -> tuple[pa.DataType, ...]:
+    """The types under which pages of the column may hold values, beside its own.
+
+    Raises
+    ------
+    DamageError
+        If the catalog names a type that no column can have had.
+    """
+    return tuple(_parse(str(name)) for name in json_fact(column, STORED_KEY, []))
+
+
+def _parse(name: str) -> pa.DataType:
+    kind = named_type(name)
+    if kind is None:
+        raise DamageError(
+            f"Cannot read the types of the pages of a column: the catalog names {name!r}, which was "
+            "never widened."
+        )
+    return kind
+
+
+# What an alter means to those who write to the table meanwhile. Pure.
+#
+# A writer forms its pages for the definition that it has read. If another definition is there when it
+# commits, the pages are still right where no rule on values has become stricter; only columns that came or
+# went are to be looked at, one by one.
+
+
+def columns_changed(before: TableDefinition, after: TableDefinition) -> tuple[int, ...] | None:
+    """Ids of the columns that an alter adds or takes away; None if rows right before may be wrong after it.
+
+    Notes
+    -----
+    Names, order, comments, properties and wider types harm no rows, nor do rules that go.
+    """
+    if before.aligned != after.aligned or not set(constraints_of(after)) <= set(constraints_of(before)):
+        return None
+    old, new = _by_id(before), _by_id(after)
+    if not all(_accepts_pages(new[field_id], old[field_id]) for field_id in old.keys() & new.keys()):
+        return None
+    if new.keys() - old.keys() and not after.aligned:
+        return None  # nobody knows how many rows a new column is to have
+    return tuple(sorted(old.keys() ^ new.keys()))
+
+
+def columns_to_fill(before: TableDefinition, after: TableDefinition) -> list[tuple[int, pa.Field]] | None:
+    """Columns that rows written for the earlier definition lack, all nullable; None where they don't fit."""
+    changed = columns_changed(before, after)
+    new = _by_id(after)
+    if changed is None or any(field_id not in new or not new[field_id].nullable for field_id in changed):
+        return None
+    return [(field_id, new[field_id]) for field_id in changed]
+
+
+def _by_id(definition: TableDefinition) -> dict[int, pa.Field]:
+    return dict(zip(definition.field_ids.values(), definition.schema, strict=True))
+
+
+def _accepts_pages(now: pa.Field, old: pa.Field) -> bool:
+    """Whether a column takes all pages that were made for what it was.
+
+    A column that has become narrower does not, though some of its pages are of the wider type: those hold
+    values that fit, and nobody has looked at the values of the pages in question.
+    """
+    types = {now.type, *stored_types(now)}
+    checks = [{tuple(each) for each in json_fact(field, CHECKS_KEY, [])} for field in (now, old)]
+    return (
+        holds_all(now.type, old.type)
+        and types.issuperset({old.type, *stored_types(old)})
+        and now.nullable >= old.nullable
+        and checks[0] <= checks[1]
+    )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from spark_pages.catalog.facts import with_fact
+from spark_pages.catalog.annotations import with_fact
 from spark_pages.errors import InvalidInputError
 from spark_pages.format.names import PAGES
 from spark_pages.format.page_folders import is_page_file

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from spark_pages.arrow.schema_bytes import schema_to_bytes
+from spark_pages.catalog.annotations import column_metadata, fact
 from spark_pages.catalog.constraints import constraints_of, to_json
-from spark_pages.catalog.facts import column_metadata, fact
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.table import (
     COMMENT_KEY,

@@ -16,7 +16,7 @@ import pyarrow as pa
 from spark_pages.arguments import as_flag, as_str
 from spark_pages.arrow.schema_bytes import unavailable
 from spark_pages.boundary import guard
-from spark_pages.catalog.facts import fact, json_fact, with_fact, with_json_fact
+from spark_pages.catalog.annotations import fact, json_fact, with_fact, with_json_fact
 from spark_pages.catalog.resolve import Names
 from spark_pages.errors import ColumnUnavailableError, DamageError, InvalidInputError, NotFoundError
 from spark_pages.model.ids import TableId

@@ -1,20 +1,28 @@
-"""What happened to a store: a row for each transaction, and for each time its log was looked after. Pure."""
+"""The history of a store: one row for each transaction and maintenance run, with rows added and removed.
+Pure.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.changes.row_counts import RowCountChange, RowCounts
+from spark_pages.changes.row_changes import rows_of
+from spark_pages.errors import SnapshotExpiredError
+from spark_pages.log.commit_times import bounded
 from spark_pages.log.log import Log
-from spark_pages.log.times import bounded
-from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord, UpkeepNote
+from spark_pages.log.retention import oldest_readable
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.actions import CatalogIntent, Commit, IntentKind, Splice, TransactionRecord, UpkeepNote
+from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.ids import CATALOG_TABLE, LIVENESS
 from spark_pages.model.row_ranges import RowRanges
+from spark_pages.model.table import TableDefinition
 
 HISTORY_SCHEMA = pa.schema(
     [
@@ -146,3 +154,185 @@ def _bytes_added(record: TransactionRecord, splices: Sequence[Splice]) -> int:
     """Bytes of the pages put in; manifests tell theirs without being read."""
     own = sum(record.own.stored_bytes(each.start, each.stop) for each in splices if each.source == 0)
     return own + sum(manifest.page_bytes for manifest in record.manifests)
+
+
+# How many rows each transaction of a stretch of the log added to tables and removed from them.
+#
+# A table has as many rows after a commit as before it, plus those added, less those removed: so the sums over
+# a history are numbers of rows. Splices tell by how much a table grows. How many rows go with a truncate or a
+# drop, and come back with an undrop, is the length of its longest chain: the length at the version before the
+# stretch, which is opened only if it is asked for, and what splices have done since.
+
+_ENDS = (IntentKind.DROP, IntentKind.PURGE)
+_COMES = (IntentKind.CREATE, IntentKind.UNDROP)
+_CLEARS = (IntentKind.TRUNCATE, IntentKind.PURGE)
+
+
+@dataclass(frozen=True, slots=True)
+class RowCountChange:
+    """Rows of tables that one transaction added and removed; None where nothing tells any more."""
+
+    added: int | None
+    removed: int | None
+
+
+class RowCounts:
+    """Goes through the commits of a stretch of the log, oldest first.
+
+    Parameters
+    ----------
+    base
+        Gives the version before the stretch; None before there was one.
+    base_version
+        Its number. Of commits up to it, the oldest that can be read, only growth is known.
+    """
+
+    def __init__(self, base: Callable[[], LogSnapshot | None], base_version: int) -> None:
+        self._open = base
+        self._opened: list[LogSnapshot | None] = []
+        self._base_version = base_version
+        self._live_then: dict[int, TableDefinition] | None = None
+        self._definitions: dict[int, TableDefinition | None] = {}
+        self._growth: dict[ChainKey, int] = {}
+        self._cleared: set[ChainKey] = set()
+
+    @classmethod
+    def before(cls, log: Log, start: int) -> RowCounts:
+        """Count from a version of a log on."""
+        version = max(start - 1, oldest_readable(log.known().state) or -1)
+        return cls(lambda: log.snapshot(version) if version >= 0 else None, version)
+
+    def commit(self, commit: Commit) -> list[RowCountChange]:
+        """Go on by a commit; what each of its transactions did."""
+        known = commit.version > self._base_version
+        return [self._record(record, known) for record in commit.records]
+
+    def _record(self, record: TransactionRecord, known: bool) -> RowCountChange:
+        intents: dict[int, list[CatalogIntent]] = {}
+        splices: dict[int, list[Splice]] = {}
+        for intent in record.intents:
+            if intent.kind is not IntentKind.REQUIRE and intent.table_id != CATALOG_TABLE:
+                intents.setdefault(int(intent.table_id), []).append(intent)
+        for splice in record.splices:
+            if splice.table_id != CATALOG_TABLE and splice.field_id != LIVENESS:
+                splices.setdefault(int(splice.table_id), []).append(splice)
+        moved = []
+        for table_id in sorted(intents.keys() | splices.keys()):
+            try:
+                mine = intents.get(table_id, []), splices.get(table_id, [])
+                moved.append(self._table(table_id, *mine, known))
+            except SnapshotExpiredError:
+                moved.append(RowCountChange(None, None))
+            self._advance(table_id, *mine, known)
+        added, removed = ([getattr(each, name) for each in moved] for name in ("added", "removed"))
+        return RowCountChange(*(None if None in of else sum(of) for of in (added, removed)))
+
+    def _table(
+        self, table_id: int, intents: list[CatalogIntent], splices: list[Splice], known: bool
+    ) -> RowCountChange:
+        kinds = {intent.kind for intent in intents}
+        growth = _growth(splices)
+        if IntentKind.PURGE in kinds:
+            return RowCountChange(0, 0)  # its rows went when it was dropped
+        if not kinds & {*_ENDS, *_COMES, *_CLEARS} and self._is_even(table_id, intents, growth):
+            of_table = [each for key, each in growth.items() if key not in self._new(table_id, intents)]
+            lowest = min((low for _, low in of_table), default=0)
+            total = of_table[0][0] if of_table else 0
+            return RowCountChange(total - lowest, -lowest)
+        if not known:
+            raise SnapshotExpiredError(
+                "Cannot count rows of the version before: it is not readable.",
+                hint="Begin with a later version; `store.info()` has the first.",
+            )
+        return self._by_length(table_id, intents, kinds, growth)
+
+    def _by_length(
+        self,
+        table_id: int,
+        intents: list[CatalogIntent],
+        kinds: set[IntentKind],
+        growth: dict[ChainKey, tuple[int, int]],
+    ) -> RowCountChange:
+        """By the lengths of the columns that the table had, and has now."""
+        before = None if kinds & {*_COMES} else self._definition(table_id)
+        told = [each.definition for each in intents if each.definition is not None]
+        after = None if kinds & {*_ENDS} else told[-1] if told else before
+        there = _keys(before)
+        then = {key: self._length(key) for key in there}
+        cleared = bool(kinds & {*_CLEARS})
+        now = {
+            key: (0 if cleared else self._length(key)) + growth.get(key, (0, 0))[0] for key in _keys(after)
+        }
+        rows_before, rows_after = max(then.values(), default=0), max(now.values(), default=0)
+        lows = [0 if cleared else then[key] + growth.get(key, (0, 0))[1] for key in there if key in now]
+        kept = min(rows_before, rows_after, max(lows, default=0))
+        return RowCountChange(rows_after - kept, rows_before - kept)
+
+    def _is_even(
+        self, table_id: int, intents: list[CatalogIntent], growth: dict[ChainKey, tuple[int, int]]
+    ) -> bool:
+        """Whether the table grows as any of its columns does, those apart that come with the transaction."""
+        if not growth:
+            return True
+        if any(intent.columns is None for intent in intents):
+            return False
+        moves = [each for key, each in growth.items() if key not in self._new(table_id, intents)]
+        if table_id not in self._definitions and len(moves) > 1 and len(set(moves)) == 1:
+            return True  # as of a table that is aligned, which is not looked up
+        definition = self._definition(table_id) if moves else None
+        return definition is None or definition.aligned
+
+    @staticmethod
+    def _new(table_id: int, intents: list[CatalogIntent]) -> set[ChainKey]:
+        return {(table_id, field_id) for intent in intents for field_id in intent.columns or ()}
+
+    def _advance(
+        self, table_id: int, intents: list[CatalogIntent], splices: list[Splice], known: bool
+    ) -> None:
+        for intent in intents:
+            if intent.kind in _ENDS:
+                self._definitions[table_id] = None
+            elif intent.definition is not None:
+                self._definitions[table_id] = intent.definition
+            if known and intent.kind in _CLEARS and intent.definition is not None:
+                for key in _keys(intent.definition):
+                    self._cleared.add(key)
+                    self._growth[key] = 0
+        if known:
+            for key, (total, _) in _growth(splices).items():
+                self._growth[key] = self._growth.get(key, 0) + total
+
+    def _definition(self, table_id: int) -> TableDefinition | None:
+        if table_id in self._definitions:
+            return self._definitions[table_id]
+        if self._live_then is None:
+            base = self._base()
+            self._live_then = {int(each.table_id): each for each in base.tables()} if base else {}
+        return self._live_then.get(table_id)
+
+    def _length(self, key: ChainKey) -> int:
+        grown = self._growth.get(key, 0)
+        return grown if key in self._cleared else rows_of(self._base(), key) + grown
+
+    def _base(self) -> LogSnapshot | None:
+        if not self._opened:
+            self._opened.append(self._open())
+        return self._opened[0]
+
+
+def _keys(definition: TableDefinition | None) -> list[ChainKey]:
+    """The chains of a table; none of what is no table."""
+    if definition is None or not definition.is_table:
+        return []
+    return [(int(definition.table_id), int(field_id)) for field_id in definition.field_ids.values()]
+
+
+def _growth(splices: Iterable[Splice]) -> dict[ChainKey, tuple[int, int]]:
+    """By how many rows each chain grows, and the least that it has grown by in between."""
+    growth: dict[ChainKey, tuple[int, int]] = {}
+    for splice in splices:
+        key = (int(splice.table_id), int(splice.field_id))
+        total, low = growth.get(key, (0, 0))
+        total += splice.added_entries - splice.removed_entries
+        growth[key] = total, min(low, total)
+    return growth

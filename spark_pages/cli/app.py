@@ -12,14 +12,11 @@ import typer
 from typer.core import TyperGroup
 
 from spark_pages import __version__
-from spark_pages.cli import inspect, jobs, output, retention, upkeep, versions
+from spark_pages.cli import inspect, jobs, maintenance, output, versions
 from spark_pages.cli.arguments import Json, Profile, Url, options_of
-from spark_pages.cli.doctor import doctor
-from spark_pages.cli.repair import repair
-from spark_pages.cli.report import report
+from spark_pages.cli.inspect import report, sql
+from spark_pages.cli.maintenance import doctor, repair, verify
 from spark_pages.cli.serve import serve
-from spark_pages.cli.sql import sql
-from spark_pages.cli.verify import verify
 from spark_pages.errors import SparkPagesError
 from spark_pages.job_result import USAGE, exit_code, failure_document
 from spark_pages.progress import Mode, reporting
@@ -125,14 +122,20 @@ PANELS = {
     "Begin": (demo, create),
     "Look": (
         *(inspect.info, inspect.tables, inspect.history, inspect.pages, inspect.locate, inspect.read, sql),
-        *(versions.changes, versions.blame, versions.tags, retention.leases, retention.claims, report),
+        *(versions.changes, versions.blame, versions.tags, maintenance.leases, maintenance.claims, report),
     ),
     "Change": (
         *(versions.tag, versions.untag, versions.restore, versions.reset_clock),
-        *(retention.claim, retention.release),
+        *(maintenance.claim, maintenance.release),
     ),
     "Keep in order": (
-        *(jobs.checkpoint, upkeep.compact_log, upkeep.compact_pages, upkeep.publish_delta, retention.vacuum),
+        *(
+            jobs.checkpoint,
+            maintenance.compact_log,
+            maintenance.compact_pages,
+            maintenance.publish_delta,
+            maintenance.vacuum,
+        ),
         *(verify, repair, doctor, jobs.reconstruct_snapshot),
     ),
     "In and out": (jobs.ingest, jobs.export, serve),

@@ -48,8 +48,7 @@ def open_stored(url: str, profile: str | None) -> Store:
 
 def options_of(url: str, profile: str | None) -> dict[str, Any] | None:
     """The storage options that a profile names; a folder takes none."""
-    from spark_pages.spark.profiles import with_profile
-    from spark_pages.storage.profiles import storage_options
+    from spark_pages.storage.profiles import storage_options, with_profile
 
     with_profile(url, profile)
     return storage_options(profile)

@@ -1,4 +1,4 @@
-"""The verbs that look at a version: ``info``, ``tables``, ``history``, ``pages``, ``locate`` and ``read``."""
+"""Commands that read: info, tables, history, pages, locate, read, sql, and the HTML report."""
 
 from __future__ import annotations
 
@@ -26,6 +26,20 @@ from spark_pages.errors import InvalidInputError
 if TYPE_CHECKING:
     from spark_pages.query.snapshot import Snapshot
     from spark_pages.query.table import Table
+import re
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+from spark_pages.errors import ColumnNotFoundError
+
+if TYPE_CHECKING:
+    from spark_pages.query.table import Table
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
 
 
 def info(
@@ -180,7 +194,7 @@ def read(
     json: Json = False,
 ) -> None:
     """Exact rows, and how many pages and bytes they took."""
-    from spark_pages.cli.filters import joined_filter
+    from spark_pages.cli.inspect import joined_filter
     from spark_pages.io import ReadTrace
 
     snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)
@@ -249,3 +263,141 @@ def _row_numbers(text: str) -> list[int]:
             f"Cannot use --rows {text!r}: it is not a list of row numbers.",
             hint="Write numbers from 0 with commas between them, such as --rows 1,5,7.",
         ) from None
+
+
+_FORM = "A filter is SQL, as behind WHERE: carrier in ('UA', 'DL') and distance > 1000."
+
+
+def joined_filter(texts: Sequence[str], table: Table) -> Any:
+    """What `Table.read` takes as its filter, so that all conditions hold; None where there are none.
+
+    Each text is read by itself: parentheses and comments of one do not reach into the next.
+
+    Parameters
+    ----------
+    texts
+        Such as ``distance > 1000`` or ``carrier in ('UA', 'DL') or tailnum is null``.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        If a text names a column that the table does not have; says that text is quoted.
+    InvalidInputError
+        If a text is no condition; says which part, and what one looks like.
+    """
+    read = [_expression(text, table) for text in texts]
+    if len(texts) == 1:
+        return texts[0]  # what is found wrong later is told in the caller's words
+    return reduce(and_, read) if read else None
+
+
+def _expression(text: str, table: Table) -> Any:
+    from spark_pages.catalog.resolve import visible_table
+    from spark_pages.query.predicates.sql_filter import parse_sql
+
+    try:
+        return parse_sql(text, table.schema, visible_table(table.definition))
+    except ColumnNotFoundError as error:
+        hint = _joined(error.hint, _quoted(text, str(error.context.get("column", ""))))
+        raise ColumnNotFoundError(error.message, hint=hint, **error.context) from error
+    except InvalidInputError as error:
+        raise type(error)(error.message, hint=_joined(error.hint, _FORM), **error.context) from error
+
+
+def _quoted(text: str, word: str) -> str | None:
+    """How to say that a word behind an operator is a text and no column."""
+    behind = rf"((?:[=<>,]|\bin\s*\(|\blike\b)\s*)[\"`]?{re.escape(word)}(?![\w.])[\"`]?"
+    right = re.sub(behind, lambda found: f"{found[1]}'{word}'", text, flags=re.IGNORECASE)
+    return None if right == text else f"Text is quoted: {right}"
+
+
+def _joined(*sentences: str | None) -> str:
+    return " ".join(each for each in sentences if each)
+
+
+def sql(
+    url: Url,
+    text: Annotated[
+        str, typer.Argument(metavar="STATEMENT", help="A query, DDL or INSERT.", show_default=False)
+    ],
+    version: Version = None,
+    timestamp: Timestamp = None,
+    tag: Tag = None,
+    limit: Limit = 20,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """Rows of a query, or what a statement changed."""
+    most = limit + 1 if limit else None  # one more tells whether there are more
+    found = open_stored(url, profile).sql(text, version=version, timestamp=timestamp, tag=tag, limit=most)
+    shown = found.slice(0, limit) if limit else found
+    truncated = shown.num_rows < found.num_rows
+    if json:
+        document = {
+            "columns": [{"name": field.name, "type": str(field.type)} for field in shown.schema],
+            "rows": output.rows_of(shown),  # lists: two columns may have one name
+            "row_count": None if truncated else found.num_rows,  # counting would compute all of them
+            "truncated": truncated,
+        }
+        output.print_json(document)
+        return
+    output.print_table("Result", shown)
+    if truncated:
+        output.say(f"the first {shown.num_rows:,} rows; --limit 0 shows all")
+
+
+def report(
+    url: Url,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Where the page goes; - is stdout.")
+    ] = "spark-pages-report.html",
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """One page of HTML about a store: the log, tables, chains, caches and requests as pictures.
+
+    The page needs nothing but itself, and the store is only read.
+    """
+    from spark_pages.pictures import report_page
+
+    if file == "-" and json:
+        raise InvalidInputError(
+            "Cannot write the report to -: it is stdout, where --json puts its document.",
+            hint="Name a file in place of -, or leave out --json.",
+        )
+    page = report_page(open_stored(url, profile)).encode()
+    if file == "-":
+        sys.stdout.buffer.write(page)
+        return
+    path = Path(file).expanduser()
+    _write(path, page)
+    if json:
+        output.print_json({"path": str(path), "bytes": len(page)})
+    else:
+        output.say(f"{path}: {size(len(page))}")
+
+
+def _write(path: Path, page: bytes) -> None:
+    """The file is the page, or what it was before."""
+    if path.is_dir():
+        raise InvalidInputError(
+            f"Cannot write the report to {path}: it is a folder.",
+            hint=f"Name a file in it, such as {path / 'report.html'}.",
+        )
+    if not path.parent.is_dir():
+        raise InvalidInputError(
+            f"Cannot write the report to {path}: there is no folder {path.parent}.",
+            hint=f"Make the folder first: `mkdir -p {path.parent}`.",
+        )
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_bytes(page)
+        unfinished.replace(path)
+    except OSError as error:
+        raise InvalidInputError(
+            f"Cannot write the report to {path}: {error.strerror}.",
+            hint=f"Name another file in place of {path}, or - for stdout.",
+        ) from error
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()

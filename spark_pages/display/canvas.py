@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from binascii import b2a_base64
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from spark_pages.display.colours import INK
-from spark_pages.display.markup import Markup, tag
+from spark_pages.display.markup import INK, Markup, tag
 from spark_pages.display.text import fit, shorten
+
+
+def ticks(end: float, most: int = 6) -> list[float]:
+    """Round numbers from 0 to `end`, no more than `most` + 1 of them."""
+    if end <= 0:
+        return [0.0]
+    raw = end / most
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * (1 - 1e-9))
+    return [step * index for index in range(int(end / step * (1 + 1e-9)) + 1)]
+
+
+def whole_ticks(end: int, most: int = 6) -> list[int]:
+    """The same among whole numbers."""
+    return sorted({round(tick) for tick in ticks(end, min(most, max(end, 1)))})
+
 
 WIDTH = 860
 """Pixels of every picture from left to right; it shrinks where there is less room."""

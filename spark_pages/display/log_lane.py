@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_pages.display.canvas import WIDTH, Canvas, Key, Picture, text_width
-from spark_pages.display.colours import BLUE, GREEN, INK, ORANGE, PURPLE
+from spark_pages.display.markup import BLUE, GREEN, INK, ORANGE, PURPLE
 from spark_pages.display.text import count, moment, seconds
 
 MOST_ARCS = 40

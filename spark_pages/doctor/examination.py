@@ -19,8 +19,8 @@ from spark_pages.doctor.checks import Check, Status, failed, ok, warning
 from spark_pages.doctor.probe import FORK_TIMEOUT_S
 from spark_pages.doctor.races import race, start_probe
 from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError, StoreNotFoundError
+from spark_pages.log.commit_times import dated
 from spark_pages.log.log import Log
-from spark_pages.log.times import dated
 from spark_pages.runtime import Runtime
 from spark_pages.spark.session import find_java
 from spark_pages.spark.versions import SPARK_SERIES

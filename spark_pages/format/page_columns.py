@@ -27,8 +27,7 @@ from spark_pages.arrow.columns import (
     valid_of,
 )
 from spark_pages.format.validate import NUMBERS, find_invalid_number, why_page_is_invalid
-from spark_pages.model.added_pages import AddedPages
-from spark_pages.model.new_page import FEW_PAGES, NewPage
+from spark_pages.model.added_pages import FEW_PAGES, AddedPages, NewPage
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from spark_pages.model.page_schema import BLOOM_STATS, PAGE_SCHEMA, STATS_SCHEMA
 

@@ -13,7 +13,7 @@ from spark_pages.arguments import shortened
 from spark_pages.arrow.columns import has_dictionary, nulls_of
 from spark_pages.arrow.compact import owned_copy, referenced_bytes
 from spark_pages.arrow.dictionaries import has_null_values, with_valid_dictionaries
-from spark_pages.arrow.required import has_required, null_of_required
+from spark_pages.arrow.nested import has_required, null_of_required
 from spark_pages.arrow.stored_types import check_depth, same_type, stored_type, stored_values
 from spark_pages.arrow.validate_array import validate_array
 from spark_pages.errors import InvalidInputError, SchemaMismatchError, SparkPagesError

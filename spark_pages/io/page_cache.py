@@ -1,7 +1,10 @@
-"""Two tiers of pages in memory: decompressed ones (UPC), and compressed ones that have left it (CPC)."""
+"""Page cache in memory, in two tiers: decoded pages, and the compressed bytes of pages that left the first
+tier.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
@@ -10,9 +13,58 @@ from itertools import chain
 
 import pyarrow as pa
 
+from spark_pages.arguments import MOST_NUMBER, as_int, as_path
 from spark_pages.format.pages.lazy_page import LazyPage
 from spark_pages.io.single_flight import LoadedPage, PendingLoad
 from spark_pages.model.page_key import PageKey
+
+READ_THREADS = 16
+"""Enough to hide the latency of an object store behind the decoding of what has come."""
+
+
+_MOST_THREADS = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """Budgets of the page caches, and how storage is read.
+
+    Attributes
+    ----------
+    upc_bytes
+        Uncompressed pages; 0 keeps none.
+    cpc_bytes
+        Compressed bytes of pages that left the uncompressed ones; 0 keeps none.
+    disk_path
+        A folder on a local disk that keeps pages of an object store; None keeps none. Several processes and
+        several stores may share it. Stores that are on a local disk themselves make no use of it.
+    disk_bytes
+        Most bytes in that folder.
+    threads
+        Most requests to an object store that one call has in flight. A local disk needs no more threads than
+        there are processors, and gets no more.
+    gap_bytes
+        Object stores: two pages of an object share a request if at most so many bytes lie between them. None
+        bridges the smallest gaps, as long as what is read is at most 1.1 times what was asked for.
+    """
+
+    upc_bytes: int = 256 << 20
+    cpc_bytes: int = 256 << 20
+    disk_path: str | os.PathLike[str] | None = None
+    disk_bytes: int = 8 << 30
+    threads: int = READ_THREADS
+    gap_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("upc_bytes", "cpc_bytes", "disk_bytes", "gap_bytes"):
+            if name != "gap_bytes" or self.gap_bytes is not None:
+                number = as_int(getattr(self, name), name, "a number of bytes", 0, MOST_NUMBER)
+                object.__setattr__(self, name, number)
+        threads = as_int(self.threads, "threads", "a number of threads", 1, _MOST_THREADS)
+        object.__setattr__(self, "threads", threads)
+        if self.disk_path is not None:
+            as_path(self.disk_path, "disk_path")
+
 
 ENTRY_OVERHEAD_BYTES = 512
 """What an entry costs besides its bytes: its objects in Python and Arrow, about."""

@@ -23,9 +23,8 @@ from spark_pages.format.pages.page_extent import decode_detached, resize_batch
 from spark_pages.format.value_hash import Hashes
 from spark_pages.io.bloom_reader import BloomReader
 from spark_pages.io.bulk_read import read_numbers
-from spark_pages.io.cache_config import CacheConfig
 from spark_pages.io.disk_cache import DiskCache
-from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, CacheLookup, PageCache
+from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, CacheConfig, CacheLookup, PageCache
 from spark_pages.io.page_reader import Load, PageReader, decode_into
 from spark_pages.io.read_counts import CacheStats, ReadCounts, ReadTrace
 from spark_pages.io.single_flight import LoadedPage, PendingLoad

@@ -25,6 +25,7 @@ from spark_pages.log.checkpoint.policy import Due, LogPolicy, due_after
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.write_plan import CarryOut
 from spark_pages.log.checkpoint.writer import write_checkpoint
+from spark_pages.log.commit_times import MAX_TIME_US
 from spark_pages.log.compaction.compacted_range import WHOLE
 from spark_pages.log.compaction.writer import LogCompaction, compact_slots, missing_bundles, write_ranges
 from spark_pages.log.discovery import on_named_checkpoint
@@ -34,7 +35,6 @@ from spark_pages.log.retention import oldest_readable
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.log.times import MAX_TIME_US
 from spark_pages.model.actions import CHECKPOINT, COMPACTION, CheckpointRef, UpkeepNote
 from spark_pages.model.ids import Version
 from spark_pages.runtime import Runtime, Spawn

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from spark_pages.display.text import moment
 from spark_pages.errors import CommitConflictError
-from spark_pages.log.times import bounded
+from spark_pages.log.commit_times import bounded
 from spark_pages.model.actions import Claim
 from spark_pages.runtime import has_ended
 

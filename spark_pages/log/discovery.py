@@ -15,12 +15,12 @@ from spark_pages.errors import (
     VersionNotFoundError,
 )
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
-from spark_pages.log.identity import ExistingSlots
 from spark_pages.log.last_checkpoint import Hint, read_hints
 from spark_pages.log.replay import LoadManifest, rebase_on_checkpoint, replay
 from spark_pages.log.retention import is_reachable, newer
 from spark_pages.log.slots import SlotReader, as_commit
 from spark_pages.log.state import LogState
+from spark_pages.log.store_identity import ExistingSlots
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
 
 

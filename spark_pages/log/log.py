@@ -38,6 +38,7 @@ from spark_pages.log.commit.protocol_types import (
     Slot,
     Unknown,
 )
+from spark_pages.log.commit_times import ahead_of, bounded, dated
 from spark_pages.log.compaction.writer import LogCompaction
 from spark_pages.log.conflict_error import attach_conflicting_commit, is_vacuum
 from spark_pages.log.discovery import (
@@ -46,13 +47,12 @@ from spark_pages.log.discovery import (
     open_state,
     version_at,
 )
-from spark_pages.log.identity import ExistingSlots
 from spark_pages.log.latest import LatestSnapshot
 from spark_pages.log.retention import check_version
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.log.times import ahead_of, bounded, dated
+from spark_pages.log.store_identity import ExistingSlots
 from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef, Tombstone
 from spark_pages.runtime import Runtime, is_out_of_threads, writer_name
 from spark_pages.storage.store import CLOCK_PREFIX, ObjectStore

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from spark_pages.errors import InvalidInputError
 from spark_pages.format.page_folders import refuse_location_properties
 from spark_pages.log.checkpoint.policy import CHECKPOINT_BYTES, CHECKPOINT_COMMITS, LOG_COMPACTION_COMMITS
+from spark_pages.log.commit_times import RESETS_PROPERTY
 from spark_pages.log.retention import SECONDS_PROPERTY, VERSIONS_PROPERTY
-from spark_pages.log.times import RESETS_PROPERTY
 
 TAIL_BYTES_PROPERTY = "tail_page_bytes"
 """Property of a store: a page of this size at the end of a chain stays as it is; 0 for all."""

@@ -10,8 +10,8 @@ from spark_pages.errors import DamageError, ObjectNotFoundError, SnapshotExpired
 from spark_pages.format.commit import MAX_COMMIT_BYTES, decode_slot, slot_digest
 from spark_pages.format.names import commit_key
 from spark_pages.log.compaction.reader import RangeReader, is_chained
-from spark_pages.log.identity import ExistingSlots, StoreIdentity, gap_error
 from spark_pages.log.last_checkpoint import read_hints
+from spark_pages.log.store_identity import ExistingSlots, StoreIdentity, gap_error
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Mapper, map_in_threads
 from spark_pages.storage.checked_read import read_checked

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from spark_pages.errors import CommitConflictError, SnapshotExpiredError, SparkPagesError, TableNotFoundError
-from spark_pages.maintenance.compaction_claims import claim_rows, new_owner, release_claims
+from spark_pages.maintenance.claims import claim_rows, new_owner, release_claims
 from spark_pages.maintenance.compaction_plan import (
     CompactionTask,
     claimed_ranges,
@@ -22,7 +22,7 @@ from spark_pages.maintenance.compaction_plan import (
 )
 from spark_pages.maintenance.page_rewrite import page_target, rewrite_runs, stored_bytes
 from spark_pages.model.actions import Claim
-from spark_pages.model.new_page import NewPage
+from spark_pages.model.added_pages import NewPage
 from spark_pages.progress import Phase, phase
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.arrow.join import as_type, page_of_another_column
-from spark_pages.arrow.wider_types import can_hold
+from spark_pages.arrow.types import can_hold
 from spark_pages.format.pages.lazy_page import as_batch
 from spark_pages.format.pages.paginate import TARGET_PAGE_BYTES, plan_pages
 from spark_pages.io import Codec, PageFileWriter, PageHandler
 from spark_pages.io.file_writer import BufferPool
-from spark_pages.model.new_page import NewPage
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.run import PageRun
 from spark_pages.progress import advance
 from spark_pages.query.concat import as_array, assembled, entries_of, type_of

@@ -14,8 +14,7 @@ from spark_pages.log.reopen import retry_after_vacuum
 from spark_pages.log.retention import retention_policy
 from spark_pages.log.vacuum.plan import VacuumPlan, VacuumResult
 from spark_pages.log.vacuum.planner import VacuumPlanner
-from spark_pages.maintenance.purge import purge_dropped
-from spark_pages.maintenance.row_collection import collect_rows
+from spark_pages.maintenance.purge import collect_rows, purge_dropped
 from spark_pages.runtime import Runtime
 
 _TRIES = 5

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import number_column, numbers_of, valid_of
 from spark_pages.display.text import count
+from spark_pages.model.added_pages import FEW_PAGES, NewPage, memory_bytes, page_batches
 from spark_pages.model.frozen import read_only
 from spark_pages.model.ids import PageId
-from spark_pages.model.new_page import FEW_PAGES, NewPage, memory_bytes, page_batches
 from spark_pages.model.page import PageDescriptor, PageKind
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, no_stats
 

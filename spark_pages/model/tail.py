@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 from operator import attrgetter
 
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.chain_tree import ChainEdit, Piece
-from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageKind
 from spark_pages.model.run import PageRun
 

@@ -1,14 +1,12 @@
-"""Pictures of stores, for notebooks and pages: what the log, the chains, the caches and the requests did.
+"""Pictures of stores: the log, chains, compactions, the requests and cache hits of reads.
 
-Each function reads what it shows and gives a `Picture`, which notebooks show as it is; `picture.svg` is the
-document. Reading is done here, drawing in `spark_pages.display`. `report_page` puts all of them on one page.
+Imports `store` and everything below. Start with `charts`: each function reads what it draws and returns a
+`Picture`, whose `svg` is the document and which notebooks show. Drawing is in `spark_pages.display`.
+`report.report_page` puts all pictures on one HTML page.
 """
 
 from spark_pages.display.canvas import Picture
-from spark_pages.pictures.caches import cache
-from spark_pages.pictures.chains import chain, compaction
-from spark_pages.pictures.history import log
+from spark_pages.pictures.charts import cache, chain, compaction, log, waterfall
 from spark_pages.pictures.report import report_page
-from spark_pages.pictures.requests import waterfall
 
 __all__ = ["Picture", "cache", "chain", "compaction", "log", "report_page", "waterfall"]

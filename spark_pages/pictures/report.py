@@ -10,16 +10,20 @@ import pyarrow as pa
 
 from spark_pages.display.canvas import Picture
 from spark_pages.display.chain_strip import Lane, table_strip
-from spark_pages.display.document import document
-from spark_pages.display.markup import Markup, joined, table, tag
+from spark_pages.display.markup import Markup, document, joined, table, tag
 from spark_pages.display.text import count, moment, size
 from spark_pages.errors import SparkPagesError
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.chain_lane import lane_of
-from spark_pages.pictures.caches import cache
-from spark_pages.pictures.chains import chain, compaction
-from spark_pages.pictures.history import MOST_TRANSACTIONS, log_of, newest_checkpoint
-from spark_pages.pictures.requests import waterfall
+from spark_pages.model.chain_drawing import lane_of
+from spark_pages.pictures.charts import (
+    MOST_TRANSACTIONS,
+    cache,
+    chain,
+    compaction,
+    log_of,
+    newest_checkpoint,
+    waterfall,
+)
 from spark_pages.query.table import Table
 from spark_pages.store import Store
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from spark_pages.arrow.columns import number_column
 from spark_pages.arrow.join import as_type, page_of_another_column, take_entries
 from spark_pages.arrow.types import storage_of
+from spark_pages.catalog.evolution import stored_types
 from spark_pages.catalog.resolve import check_available, show_name
 from spark_pages.catalog.table_zero import THIS_COMMIT
-from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import ObjectNotFoundError
 from spark_pages.format.pages.paginate import TARGET_PAGE_BYTES
 from spark_pages.io import PageHandler, ReadTrace
@@ -31,9 +31,8 @@ from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.row_ranges import RowRanges
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
-from spark_pages.query.concat import Values, as_array, assembled, entries_of, type_of
+from spark_pages.query.concat import Values, as_array, assembled, entries_of, gather_in_parts, type_of
 from spark_pages.query.directory import PageDirectory
-from spark_pages.query.gather import gather_in_parts
 
 RESOLVED = ("created_by", "deleted_by")
 """Columns of table 0 in which 0 stands for the commit that wrote it."""

@@ -25,8 +25,8 @@ from spark_pages.io import ReadTrace
 from spark_pages.model.chain import RunSlice
 from spark_pages.model.row_ranges import RowRanges
 from spark_pages.model.run import PageRun
-from spark_pages.query.bloom_pruning import candidates
 from spark_pages.query.predicates.filters import ParsedFilter
+from spark_pages.query.pruning import candidates
 from spark_pages.query.row_reader import Held, Reading, RowReader, rows_without_columns
 
 WINDOWS_AHEAD = 2

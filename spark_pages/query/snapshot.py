@@ -15,10 +15,10 @@ from spark_pages.display.cards import snapshot_card
 from spark_pages.display.text import count
 from spark_pages.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, TableNotFoundError
 from spark_pages.io import PageHandler
+from spark_pages.log.commit_times import as_datetime, dated
 from spark_pages.log.lease import ReaderLease
 from spark_pages.log.reopen import reopening
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.log.times import as_datetime, dated
 from spark_pages.model.ids import CATALOG_TABLE, TableId
 from spark_pages.model.names import fold_name
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from spark_pages.io import Codec, PageHandler, ReadTrace, encode_page, page_stats
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.added_pages import NewPage, page_batches
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.chain_tree import ChainKey, UnloadedRun
 from spark_pages.model.ids import TableId
-from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition, with_field_ids

@@ -29,19 +29,17 @@ from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.log.reopen import reopening
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import RunSlice
-from spark_pages.model.chain_lane import lane_of
+from spark_pages.model.chain_drawing import lane_of
 from spark_pages.model.page import PageDescriptor
 from spark_pages.model.row_ranges import RowRanges
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
 from spark_pages.query.aggregate import Aggregate, aggregate_rows
-from spark_pages.query.bloom_pruning import rows_to_read
 from spark_pages.query.directory import PageDirectory, row_numbers
 from spark_pages.query.explain import ScanPlan, explain_scan
-from spark_pages.query.page_table import page_table
+from spark_pages.query.page_table import blocks_of, page_table
 from spark_pages.query.predicates.evaluate import passing
 from spark_pages.query.predicates.filters import Filter, ParsedFilter, parse_filter
-from spark_pages.query.pruning import CandidateSearch
-from spark_pages.query.row_blocks import blocks_of
+from spark_pages.query.pruning import CandidateSearch, rows_to_read
 from spark_pages.query.row_metadata import metadata_of, rows_with_meta
 from spark_pages.query.row_reader import Reading, RowReader, rows_without_columns
 from spark_pages.query.scan import ScanRequest, scan_batches, scan_tables

@@ -21,8 +21,7 @@ from spark_pages.boundary import no_thread
 from spark_pages.errors import AccessDeniedError, InvalidInputError, SparkPagesError
 from spark_pages.model.table import NAMESPACE_NAMES
 from spark_pages.runtime import is_out_of_threads
-from spark_pages.service.admission import Admission, AdmissionControl
-from spark_pages.service.deadlines import Deadlines, UnreadAnswers
+from spark_pages.service.call_limits import Admission, AdmissionControl, Deadlines, UnreadAnswers
 from spark_pages.service.failures import NO_TOKEN, deadline_error, to_flight
 from spark_pages.service.freshness import SharedLoads
 from spark_pages.service.metadata import MetadataService

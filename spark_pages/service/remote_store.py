@@ -47,8 +47,7 @@ from spark_pages.query.system_tables import SYSTEM_TABLES
 from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime
 from spark_pages.service.client import ServiceClient, Token
-from spark_pages.service.page_index import PageIndex
-from spark_pages.service.remote_objects import NamedTable, RemoteObjects
+from spark_pages.service.remote_objects import NamedTable, PageIndex, RemoteObjects
 from spark_pages.service.requests import piece_to_plain
 from spark_pages.service.responses import PieceName, SegmentLocation, TableMetaSnapshot, piece_names
 from spark_pages.service.table_view import TableView, apply_changes
@@ -183,7 +182,7 @@ class StoreClient:
         InvalidInputError
             If it is no query, beside what `Store.sql` raises.
         """
-        from spark_pages.sql.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
+        from spark_pages.sql.execution import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
 
         return run_sql(text, self.snapshot, _refuse_to_write, version, timestamp, tag, params, limit)
 

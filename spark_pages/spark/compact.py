@@ -16,7 +16,7 @@ from spark_pages.job_result import failure_document
 from spark_pages.maintenance.compact import begin_rewriting, compact_table
 from spark_pages.maintenance.compaction_plan import CompactionTask, plan_compaction
 from spark_pages.maintenance.page_rewrite import PageTarget, page_target, rewrite_runs, stored_bytes
-from spark_pages.model.new_page import NewPage
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.run import PageRun
 from spark_pages.progress import phase
 from spark_pages.query.table import Table

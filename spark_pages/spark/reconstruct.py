@@ -27,10 +27,9 @@ from spark_pages.model.chain_tree import ChainKey
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint_of
-from spark_pages.spark.comparison import differences
 from spark_pages.spark.job import report_as
 from spark_pages.spark.output_folder import OutputFolder
-from spark_pages.spark.page_frame import SparkPages
+from spark_pages.spark.page_frame import SparkPages, differences
 from spark_pages.spark.positions import (
     CommitCount,
     Layout,
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 import pyarrow.compute as pc
 
-from spark_pages.spark.comparison import COMPARED, ORDER
+from spark_pages.spark.page_frame import COMPARED, ORDER
 from spark_pages.spark.tasks import ROWS_SCHEMA
 
 _COMMITS_PER_TASK = 64

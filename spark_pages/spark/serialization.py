@@ -15,10 +15,9 @@ from spark_pages.errors import InvalidInputError
 from spark_pages.io import PageHandler
 from spark_pages.model.page_schema import PAGE_SCHEMA, concat_batches
 from spark_pages.model.run import PageRun
-from spark_pages.spark.profiles import split_profile, with_profile
 from spark_pages.storage import open_object_store
 from spark_pages.storage.factory import folder_of
-from spark_pages.storage.profiles import storage_options
+from spark_pages.storage.profiles import split_profile, storage_options, with_profile
 from spark_pages.storage.store import ObjectStore
 from spark_pages.store import Store
 from spark_pages.store import open as open_store

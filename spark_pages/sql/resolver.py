@@ -1,6 +1,6 @@
 """Queries: every name in them becomes that of a table of one version and of a field id. Pure.
 
-`resolve` gives the same query in labels (`spark_pages.query.predicates.labels`), which mean the same to
+`resolve` gives the same query in labels (`spark_pages.sql.sources`), which mean the same to
 DuckDB whatever it thinks of case, and tells which columns of which tables it needs. What stands behind FROM
 is resolved in `sources.py`; the rules for names are `spark_pages.catalog.identifiers`.
 
@@ -26,7 +26,6 @@ from spark_pages.catalog.identifiers import (
 )
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError, SparkPagesError
 from spark_pages.model.names import fold_name, match_name
-from spark_pages.query.predicates.labels import Labels, labels_of, quoted
 from spark_pages.query.predicates.parsing import (
     IMPURE_HINT,
     chain,
@@ -37,7 +36,16 @@ from spark_pages.query.predicates.parsing import (
 )
 from spark_pages.sql.parameters import GivenParameters, Parameters
 from spark_pages.sql.relations import Relations
-from spark_pages.sql.sources import CommonTables, Scope, Sources, TableUse, with_names
+from spark_pages.sql.sources import (
+    CommonTables,
+    Labels,
+    Scope,
+    Sources,
+    TableUse,
+    labels_of,
+    quoted,
+    with_names,
+)
 
 _CLAUSES = ("where", "group", "having", "qualify", "limit", "offset", "sample")
 _WITHOUT_PARENTHESES = (

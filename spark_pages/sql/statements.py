@@ -1,5 +1,5 @@
-"""Statements as values: what `spark_pages.sql.reader` makes of a text, and `spark_pages.transaction` carries
-out.
+"""Statements as values: `spark_pages.sql.statement_parser` makes them of text, `sql.schema_changes` applies
+them.
 
 Names are as written, of one part or two; which table is meant is found out by whoever carries them out.
 """

@@ -1,14 +1,14 @@
-"""Object storage: the one boundary through which spark_pages reads and writes bytes.
+"""Object storage: the only boundary through which spark_pages reads and writes bytes.
 
-Start with `store.py`, the protocol and what its answers promise; `local.py` and `remote.py` keep them.
-Import from this module only; `open_object_store` turns an address into a store. Nothing here knows what
-the bytes mean.
+Imports the foundations. Start with `store`, the protocol and the meaning of its answers; `local` and
+`remote` implement it, `factory` opens a store by its URL, `instrumented` counts and times requests.
+Import names from this package, not from its modules.
 """
 
 from spark_pages.storage.factory import open_object_store
+from spark_pages.storage.instrumented import MeteredStore, RequestCounts, TimedRequest, TimedStore
 from spark_pages.storage.keys import MAX_KEY_CHARS, check_key
 from spark_pages.storage.local import DurableLocalStore
-from spark_pages.storage.metered import MeteredStore, RequestCounts
 from spark_pages.storage.remote import RemoteStore
 from spark_pages.storage.store import (
     Created,
@@ -19,7 +19,6 @@ from spark_pages.storage.store import (
     ObjectInfo,
     ObjectStore,
 )
-from spark_pages.storage.timed import TimedRequest, TimedStore
 
 __all__ = [
     "MAX_KEY_CHARS",

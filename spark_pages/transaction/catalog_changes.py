@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.catalog.bootstrap import describe
-from spark_pages.catalog.migration import upgraded_table_zero
+from spark_pages.catalog.bootstrap import describe, upgraded_table_zero
 from spark_pages.catalog.table_zero import THIS_COMMIT
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Splice
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.ids import CATALOG_TABLE, TableId
-from spark_pages.model.new_page import NewPage
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.table import Table
 from spark_pages.transaction.page_writer import StagedPage, inline_page, stage_constant

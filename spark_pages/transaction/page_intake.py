@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from spark_pages.arguments import as_int, as_str
 from spark_pages.errors import DamageError, InvalidInputError, InvalidKeyError, SchemaMismatchError
-from spark_pages.format.foreign_bounds import bounds_are_valid
 from spark_pages.format.pages.codecs import BytesLike
 from spark_pages.format.pages.untrusted_page import UntrustedPage, check_untrusted_page
+from spark_pages.format.statistics import bounds_are_valid
 from spark_pages.io import EncodedPage, page_stats, parse_header
 from spark_pages.io.file_writer import check_padding, padding_of
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.ids import PageId
-from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import (
     PAGE_ALIGNMENT,
     PAGE_HEADER_SIZE,

@@ -24,7 +24,7 @@ from spark_pages.io import (
     stats_of_pages,
 )
 from spark_pages.io.file_writer import BufferPool
-from spark_pages.model.new_page import NewPage
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from spark_pages.query.page_metadata import NO_META, PageMeta
 from spark_pages.storage.store import ObjectStore

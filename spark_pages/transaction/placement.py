@@ -12,9 +12,8 @@ from spark_pages.format.names import manifest_key
 from spark_pages.format.segment import encode_manifest
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import ManifestRef, Splice
-from spark_pages.model.added_pages import NO_PAGES, AddedPages
+from spark_pages.model.added_pages import NO_PAGES, AddedPages, NewPage, page_batches
 from spark_pages.model.ids import FieldId, TableId
-from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind
 from spark_pages.model.page_schema import have_nan
 from spark_pages.storage.store import ObjectStore

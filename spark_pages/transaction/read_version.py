@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from spark_pages.catalog.alterations import columns_to_fill
+from spark_pages.catalog.evolution import columns_to_fill
 from spark_pages.catalog.resolve import same_table
 from spark_pages.errors import CommitConflictError
 from spark_pages.format.features import check_writable

@@ -13,10 +13,10 @@ from dataclasses import replace
 import pyarrow as pa
 
 from spark_pages.arrow.nested import null_scalar
-from spark_pages.catalog.alterations import columns_to_fill
+from spark_pages.catalog.bootstrap import upgrade_intents
 from spark_pages.catalog.constraints import with_final_ids
 from spark_pages.catalog.differences import creation, headed
-from spark_pages.catalog.migration import upgrade_intents
+from spark_pages.catalog.evolution import columns_to_fill
 from spark_pages.catalog.namespaces import LOCATION, check_disjoint
 from spark_pages.catalog.resolve import same_table
 from spark_pages.errors import CommitConflictError, InvalidInputError
@@ -24,9 +24,9 @@ from spark_pages.format.page_folders import LOCATION_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CatalogIntent, IntentKind, ManifestRef, Splice, TransactionRecord
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.ids import LIVENESS, FieldId, TableId, is_temporary
-from spark_pages.model.new_page import NewPage
 from spark_pages.model.table import FIRST_NAMESPACE, NAMESPACE_NAMES, TableDefinition
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.runtime import writer_name

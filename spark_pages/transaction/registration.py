@@ -19,14 +19,14 @@ from spark_pages.arguments import MOST_NUMBER, as_int, as_list, as_str, check_ki
 from spark_pages.arrow.columns import number_column
 from spark_pages.boundary import guarded
 from spark_pages.catalog.constraints import key_columns
+from spark_pages.catalog.evolution import stored_types
 from spark_pages.catalog.identifiers import PhysicalKey
 from spark_pages.catalog.resolve import find_column, find_columns, show_name
-from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.ids import FieldId, PageId, TableId, page_id
 from spark_pages.model.names import fold_name
-from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageDescriptor, PendingPage
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spark_pages.catalog.needs import NameReference, new_references
+from spark_pages.catalog.references import NameReference, new_references
 from spark_pages.catalog.resolve import (
     find_table,
     look_up,

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from spark_pages.arguments import check_nesting, shortened
 from spark_pages.arrow.nested import null_scalar, one_entry
 from spark_pages.arrow.schema_bytes import schema_from_bytes
+from spark_pages.catalog.annotations import fact, without_facts, without_own_metadata
 from spark_pages.catalog.constraints import (
     check_column_free,
     constraints_of,
@@ -35,7 +36,6 @@ from spark_pages.catalog.evolution import (
     with_wider_column,
     without_column,
 )
-from spark_pages.catalog.facts import fact, without_facts, without_own_metadata
 from spark_pages.catalog.namespaces import moved_to_namespace
 from spark_pages.catalog.page_options import PageOptions
 from spark_pages.catalog.resolve import find_column, name_of_new, show_name

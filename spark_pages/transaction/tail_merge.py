@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from spark_pages.arrow.join import DoesNotFitError, as_type, join, page_of_another_column
 from spark_pages.arrow.nested import null_scalar
-from spark_pages.arrow.wider_types import can_hold
+from spark_pages.arrow.types import can_hold
 from spark_pages.io import decode_page, page_stats
 from spark_pages.log.properties import TAIL_BYTES_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot

@@ -33,9 +33,9 @@ from spark_pages.log.log import Log
 from spark_pages.log.properties import check_store_properties
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Claim
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
 from spark_pages.model.names import fold_name
-from spark_pages.model.new_page import NewPage
 from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition
 from spark_pages.query.page_metadata import PageMeta, PageMetadata
 from spark_pages.query.snapshot import Snapshot

@@ -22,10 +22,9 @@ from spark_pages.format.names import PAGES, manifest_key, page_file_key
 from spark_pages.format.segment import decode_manifest, encode_manifest
 from spark_pages.format.values import as_stream
 from spark_pages.model.actions import ManifestRef, Splice
-from spark_pages.model.added_pages import AddedPages
+from spark_pages.model.added_pages import AddedPages, NewPage, page_batches
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.location import Location
-from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, have_nan
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Runtime

@@ -10,10 +10,10 @@ from spark_pages.arguments import as_int
 from spark_pages.catalog.resolve import find_column, find_table
 from spark_pages.changes.row_changes import END, Changes, rows_of
 from spark_pages.errors import RowOutOfRangeError, VersionNotFoundError
+from spark_pages.log.commit_times import as_datetime
 from spark_pages.log.log import Log
 from spark_pages.log.reopen import retry_after_vacuum
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.log.times import as_datetime
 from spark_pages.model.actions import Commit, Splice, TransactionRecord
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.ids import page_version

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_pages.catalog.bootstrap import upgrade_intents
 from spark_pages.catalog.differences import headed
-from spark_pages.catalog.migration import upgrade_intents
 from spark_pages.changes.feed import iterate_commits
 from spark_pages.changes.row_changes import Changes, rows_of
 from spark_pages.errors import CommitConflictError, InvalidInputError
@@ -31,8 +31,7 @@ from spark_pages.log.retention import check_version
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CatalogIntent, ManifestRef, Splice, TransactionRecord
-from spark_pages.model.added_pages import AddedPages
-from spark_pages.model.new_page import NewPage, page_batches
+from spark_pages.model.added_pages import AddedPages, NewPage, page_batches
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch, have_nan
 from spark_pages.query.snapshot import Snapshot

@@ -17,15 +17,15 @@ from spark_pages.arrow.columns import flags_of, number_column
 from spark_pages.arrow.nested import null_scalar
 from spark_pages.catalog.differences import Difference
 from spark_pages.catalog.evolution import with_pages_of
-from spark_pages.catalog.needs import finder, new_references
+from spark_pages.catalog.references import finder, new_references
 from spark_pages.catalog.resolve import show_name
 from spark_pages.changes.row_changes import ChainTrace, Changes
 from spark_pages.display.markup import card, joined, table, tag
 from spark_pages.display.text import count
 from spark_pages.errors import InvalidInputError
 from spark_pages.format.page_folders import LOCATION_PROPERTY
+from spark_pages.log.commit_times import RESETS_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.log.times import RESETS_PROPERTY
 from spark_pages.model.actions import CatalogIntent, Splice
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.frozen import freeze

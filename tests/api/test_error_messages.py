@@ -15,7 +15,7 @@ NOT_YET = (
 )  # fmt: skip
 """Where messages are still to be rewritten: only ever shorten it."""
 
-MESSAGE_FROM_ELSEWHERE = {"cli/filters.py:_expression": "the refusal of a filter, with more to its hint"}
+MESSAGE_FROM_ELSEWHERE = {"cli/inspect.py:_expression": "the refusal of a filter, with more to its hint"}
 """Places whose message comes from another error that is one of these, by the reason."""
 
 NO_HINT: dict[str, str] = {}

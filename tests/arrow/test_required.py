@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_pages.arrow.required import null_of_required
+from spark_pages.arrow.nested import null_of_required
 from spark_pages.errors import SchemaMismatchError
 from tests.transaction.stores import store_with
 

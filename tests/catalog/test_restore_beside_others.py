@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-from spark_pages.catalog import alterations
+from spark_pages.catalog import evolution
 from spark_pages.errors import CommitConflictError, DamageError
 from spark_pages.model.actions import IntentKind
 from spark_pages.store import Store
@@ -138,7 +138,7 @@ def test_rows_of_the_narrow_type_land_though_their_handle_has_seen_neither_chang
 def test_pages_that_an_earlier_release_has_let_in_are_damage_and_stay_what_they_are(widened):
     store, other, rows = widened
     store.restore(version=1)
-    with mock.patch.object(alterations, "holds_all", return_value=True):
+    with mock.patch.object(evolution, "holds_all", return_value=True):
         append(other, rows)
 
     verified = store.verify(pages="all")
@@ -154,7 +154,7 @@ def test_pages_that_an_earlier_release_has_let_in_are_damage_and_stay_what_they_
 def test_to_widen_the_column_makes_pages_readable_that_an_earlier_release_has_let_in(widened):
     store, other, rows = widened
     store.restore(version=1)
-    with mock.patch.object(alterations, "holds_all", return_value=True):
+    with mock.patch.object(evolution, "holds_all", return_value=True):
         append(other, rows)
 
     with store.transaction() as txn:

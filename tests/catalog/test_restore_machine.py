@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 import spark_pages as sp
-from spark_pages.catalog.needs import dangling_references
+from spark_pages.catalog.references import dangling_references
 from spark_pages.errors import CommitConflictError, ConstraintError, SparkPagesError
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction

@@ -10,8 +10,8 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import ObjectNotFoundError
 from spark_pages.io import PageHandler
-from spark_pages.maintenance import row_collection
-from spark_pages.maintenance.row_collection import collect_rows
+from spark_pages.maintenance import purge
+from spark_pages.maintenance.purge import collect_rows
 from spark_pages.store import Store
 from tests.catalog.worn import SCHEMA, worn_store
 from tests.invariants import check_nothing_needed_is_gone, check_table_zero, check_versions_stay, rows_of
@@ -130,7 +130,7 @@ def test_changes_of_the_catalog_that_land_meanwhile_stay_and_those_after_it_too(
     other, late = Store(worn.object_store), Store(worn.object_store).transaction()
     late.set_comment("new", "late")
     late.create_table("late", SCHEMA)
-    seen = row_collection.removable_rows
+    seen = purge.removable_rows
     left = [1, 1]
 
     def then_changed(zero, oldest):
@@ -142,7 +142,7 @@ def test_changes_of_the_catalog_that_land_meanwhile_stay_and_those_after_it_too(
                 txn.drop_table("newest") if left else txn.undrop_table("newest")
         return found
 
-    monkeypatch.setattr(row_collection, "removable_rows", then_changed)
+    monkeypatch.setattr(purge, "removable_rows", then_changed)
     version = collect(worn)
     late.commit()
 
@@ -154,7 +154,7 @@ def test_changes_of_the_catalog_that_land_meanwhile_stay_and_those_after_it_too(
 
 def test_of_two_collections_at_once_the_second_finds_nothing(worn, monkeypatch):
     Store(worn.object_store).vacuum_plan(retention=1).execute()
-    other, seen, left = Store(worn.object_store), row_collection.removable_rows, [1]
+    other, seen, left = Store(worn.object_store), purge.removable_rows, [1]
 
     def then_collected(zero, oldest):
         found = seen(zero, oldest)
@@ -163,7 +163,7 @@ def test_of_two_collections_at_once_the_second_finds_nothing(worn, monkeypatch):
             assert collect(other) is not None
         return found
 
-    monkeypatch.setattr(row_collection, "removable_rows", then_collected)
+    monkeypatch.setattr(purge, "removable_rows", then_collected)
 
     assert collect(worn) is None
     assert worn.history()["operation"].to_pylist().count("collect rows") == 1
@@ -172,7 +172,7 @@ def test_of_two_collections_at_once_the_second_finds_nothing(worn, monkeypatch):
 
 @pytest.mark.parametrize("loses", ["removable_rows", "_without"])
 def test_where_another_vacuum_took_what_it_reads_a_vacuum_looks_again(worn, monkeypatch, loses):
-    before, real, lost = shown(worn), getattr(row_collection, loses), []
+    before, real, lost = shown(worn), getattr(purge, loses), []
 
     def losing_once(*given):
         if not lost:
@@ -180,7 +180,7 @@ def test_where_another_vacuum_took_what_it_reads_a_vacuum_looks_again(worn, monk
             raise ObjectNotFoundError("A page file of table 0 is gone.")
         return real(*given)
 
-    monkeypatch.setattr(row_collection, loses, losing_once)
+    monkeypatch.setattr(purge, loses, losing_once)
 
     worn.vacuum(retention=1)
 
@@ -191,7 +191,7 @@ def test_where_another_vacuum_took_what_it_reads_a_vacuum_looks_again(worn, monk
 
 
 def test_where_much_would_be_written_anew_a_quarter_of_it_must_be_dead(worn, monkeypatch):
-    monkeypatch.setattr(row_collection, "FEW_ROWS", 0)
+    monkeypatch.setattr(purge, "FEW_ROWS", 0)
     with worn.transaction() as txn:
         for number in range(60):
             txn.create_table(f"t{number:02d}", SCHEMA)

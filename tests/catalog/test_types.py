@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-from spark_pages.catalog.facts import with_fact
+from spark_pages.catalog.annotations import with_fact
 from spark_pages.catalog.types import new_type, resolve_column
 from spark_pages.errors import (
     AlreadyExistsError,

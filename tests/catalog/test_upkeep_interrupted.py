@@ -10,8 +10,7 @@ import pytest
 
 from spark_pages.errors import CommitConflictError, TableNotFoundError
 from spark_pages.io import PageHandler
-from spark_pages.maintenance.purge import purge_dropped
-from spark_pages.maintenance.row_collection import collect_rows
+from spark_pages.maintenance.purge import collect_rows, purge_dropped
 from spark_pages.storage.store import ObjectStore
 from spark_pages.store import Store
 from tests.catalog.worn import SCHEMA, worn_store

@@ -10,8 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from spark_pages.changes.history import history_table
-from spark_pages.changes.row_counts import RowCounts
+from spark_pages.changes.history import RowCounts, history_table
 from spark_pages.format.commit import encode_tombstone
 from spark_pages.format.names import HINT_KEY, commit_key
 from spark_pages.model.actions import COMMITTED, Tombstone

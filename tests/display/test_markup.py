@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from spark_pages.display.document import document
-from spark_pages.display.markup import Markup, card, facts, joined, table, tag
+from spark_pages.display.markup import Markup, card, document, facts, joined, table, tag
 from spark_pages.display.text import seconds, shorten, size
 from tests.display.reading import HOSTILE, assert_harmless, elements
 

@@ -6,23 +6,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_pages.display.axis import ticks, whole_ticks
-from spark_pages.display.cache_calls import cache_calls
-from spark_pages.display.canvas import Picture
+from spark_pages.display.canvas import Picture, ticks, whole_ticks
 from spark_pages.display.chain_strip import (
     BINS,
     CONSTANT,
     INLINE,
     MOST_BOXES,
+    MOST_COLUMNS,
     UNLOADED,
+    ColumnEffect,
     Lane,
     chain_strip,
+    compaction_effect,
     table_strip,
 )
-from spark_pages.display.colours import INK, SERIES
-from spark_pages.display.compaction_effect import MOST_COLUMNS, ColumnEffect, compaction_effect
 from spark_pages.display.log_lane import MOST_ARCS, CommitKind, LoggedTransactions, log_lane
-from spark_pages.display.waterfall import MOST_LINES, ShownRequest, waterfall
+from spark_pages.display.markup import INK, SERIES
+from spark_pages.display.request_charts import MOST_LINES, ShownRequest, cache_calls, waterfall
 from tests.display.reading import HOSTILE, assert_plain_svg, elements, pictures_in
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from spark_pages.format.commit import decode_slot, encode_commit
 from spark_pages.format.commit_schema import write_list
 from spark_pages.model.actions import Splice
-from spark_pages.model.added_pages import AddedPages
-from spark_pages.model.new_page import FEW_PAGES, NewPage
+from spark_pages.model.added_pages import FEW_PAGES, AddedPages, NewPage
 from spark_pages.model.page import PageKind, PageStats
 from tests.effort import examples
 from tests.io.strategies import steady

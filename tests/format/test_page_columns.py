@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from spark_pages.format.page_columns import pages_from_avro
-from spark_pages.model.added_pages import AddedPages
-from spark_pages.model.new_page import FEW_PAGES, NewPage, page_batches
+from spark_pages.model.added_pages import FEW_PAGES, AddedPages, NewPage, page_batches
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from tests.log.records import as_read
 

@@ -22,8 +22,7 @@ from spark_pages.format.segment import (
     encode_segment,
     encode_stats,
 )
-from spark_pages.model.added_pages import AddedPages
-from spark_pages.model.new_page import NewPage, page_batches
+from spark_pages.model.added_pages import AddedPages, NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.page_schema import OPTIONAL_STATS
 from tests.effort import examples

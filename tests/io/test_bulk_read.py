@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError, ObjectNotFoundError
 from spark_pages.io import Codec, PageFileWriter, PageHandler, bulk_read, encode_page, linux_aio, local_reads
-from spark_pages.model.new_page import NewPage
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.page import PageDescriptor, PageStats
 from spark_pages.model.run import PageRun
 from spark_pages.query.concat import as_array

@@ -11,7 +11,7 @@ import pytest
 
 from spark_pages.errors import DamageError, ObjectNotFoundError
 from spark_pages.io import CacheStats, PageBatch, PageHandler, ReadTrace
-from spark_pages.model.new_page import NewPage, page_batches
+from spark_pages.model.added_pages import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.page_key import key_of
 from spark_pages.model.run import PageRun

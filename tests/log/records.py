@@ -22,9 +22,8 @@ from spark_pages.model.actions import (
     Tag,
     TransactionRecord,
 )
-from spark_pages.model.added_pages import AddedPages
+from spark_pages.model.added_pages import AddedPages, NewPage, page_batches
 from spark_pages.model.location import Location
-from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from spark_pages.model.table import TableDefinition, with_field_ids
 

@@ -12,15 +12,14 @@ import pytest
 from spark_pages.errors import StorageError
 from spark_pages.format.checkpoint_tree import Node
 from spark_pages.log.checkpoint import writer as checkpoint_writer
-from spark_pages.log.checkpoint.catalog_files import write_catalog
 from spark_pages.log.checkpoint.object_writer import ObjectWriter
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.checkpoint.root import CatalogFile
+from spark_pages.log.checkpoint.writer import write_catalog
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Splice, TransactionRecord
-from spark_pages.model.added_pages import AddedPages
+from spark_pages.model.added_pages import AddedPages, NewPage, page_batches
 from spark_pages.model.ids import FieldId, TableId
-from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.table import TableDefinition, with_field_ids
 from spark_pages.runtime import Runtime, map_in_threads

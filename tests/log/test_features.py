@@ -20,7 +20,7 @@ from spark_pages.log.checkpoint import root
 from spark_pages.log.checkpoint.policy import Due
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.maintenance import row_collection
+from spark_pages.maintenance import purge
 from spark_pages.model.actions import Features
 from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint_of
@@ -134,11 +134,11 @@ def test_rows_of_table_zero_are_not_put_into_a_page_file_where_they_cannot_be_co
     ask(store)
     store._log.refresh()  # as another thread may
     monkeypatch.setattr(store._log, "refresh", lambda: head)
-    monkeypatch.setattr(row_collection, "removable_rows", lambda zero, _: np.ones(zero.num_rows, bool))
-    monkeypatch.setattr(row_collection, "place_splices", lambda *_: pytest.fail("something was written"))
+    monkeypatch.setattr(purge, "removable_rows", lambda zero, _: np.ones(zero.num_rows, bool))
+    monkeypatch.setattr(purge, "place_splices", lambda *_: pytest.fail("something was written"))
 
     with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
-        row_collection.collect_rows(store._log, Runtime(), PageHandler(store.object_store))
+        purge.collect_rows(store._log, Runtime(), PageHandler(store.object_store))
 
 
 def test_what_was_due_beside_a_commit_is_left_undone_once_a_newer_release_has_come(caplog):

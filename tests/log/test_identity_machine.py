@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import spark_pages as sp
 from spark_pages.format.commit import decode_slot, slot_digest
 from spark_pages.format.names import commit_key
-from spark_pages.log.identity import StoreIdentity
+from spark_pages.log.store_identity import StoreIdentity
 from spark_pages.runtime import Runtime
 from spark_pages.store import Store
 from tests.io.strategies import steady

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError
-from spark_pages.log.discovery import version_at
-from spark_pages.log.times import (
+from spark_pages.log.commit_times import (
     MAX_TIME_US,
     MIN_TIME_US,
     RESETS_PROPERTY,
@@ -22,6 +21,7 @@ from spark_pages.log.times import (
     resets_of,
     with_reset,
 )
+from spark_pages.log.discovery import version_at
 
 
 def test_versions_of_a_wrong_clock_are_dated_to_the_last_microseconds_before_the_reset():

@@ -17,7 +17,7 @@ from spark_pages.maintenance import page_rewrite
 from spark_pages.maintenance.page_rewrite import PageTarget, rewrite_runs
 from spark_pages.query.table import Table
 from spark_pages.runtime import spawn_thread
-from spark_pages.storage.metered import MeteredStore
+from spark_pages.storage.instrumented import MeteredStore
 from spark_pages.storage.store import ObjectStore
 
 ROWS = 40_000

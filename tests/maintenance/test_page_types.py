@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_pages as sp
-from spark_pages.arrow.wider_types import cast_to_column
-from spark_pages.catalog import alterations
-from spark_pages.catalog.widening import with_stored_types
+from spark_pages.arrow.types import cast_to_column
+from spark_pages.catalog import evolution
+from spark_pages.catalog.evolution import with_stored_types
 from spark_pages.format.statistics import page_stats
 from spark_pages.maintenance.verify import verify as module
 from spark_pages.maintenance.verify.page_types import type_evidence
-from spark_pages.model.new_page import NewPage, page_batches
+from spark_pages.model.added_pages import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import PageRun
 from spark_pages.store import Store
@@ -55,7 +55,7 @@ def narrowed(
     txn.append("t", {"k": values})
     store.restore(version=before)
     with monkeypatch.context() as old_rule:
-        old_rule.setattr(alterations, "_takes", lambda *_: True)
+        old_rule.setattr(evolution, "_takes", lambda *_: True)
         txn.commit()
     return Store(store.object_store)
 

@@ -15,7 +15,7 @@ from spark_pages.format.checkpoint_tree import Node
 from spark_pages.format.commit import encode_tombstone
 from spark_pages.format.names import HINT_KEY, commit_key
 from spark_pages.format.segment import encode_nodes
-from spark_pages.log.checkpoint import segment_packer
+from spark_pages.log.checkpoint import segment_writer
 from spark_pages.log.compaction.compacted_range import CompactedRange, decode_range, encode_range
 from spark_pages.log.last_checkpoint import read_hints, write_hint
 from spark_pages.maintenance.repair import RepairPlan, StepKind, plan_repair
@@ -182,7 +182,7 @@ def other_release(monkeypatch: pytest.MonkeyPatch) -> None:
     def otherwise(nodes: list[Node], metadata: dict[bytes, bytes]) -> bytes:
         return encode_nodes(nodes, {**metadata, b"spark_pages.by": b"another"})
 
-    monkeypatch.setattr(segment_packer, "encode_nodes", otherwise)
+    monkeypatch.setattr(segment_writer, "encode_nodes", otherwise)
 
 
 @pytest.mark.parametrize("hint", [True, False], ids=["with a hint", "without a hint"])

@@ -21,7 +21,7 @@ from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.checkpoint.root import encode_root
 from spark_pages.log.checkpoint.writer import write_checkpoint
 from spark_pages.log.last_checkpoint import write_hint
-from spark_pages.maintenance.verify import manifests
+from spark_pages.maintenance.verify import comparisons
 from spark_pages.maintenance.verify.faults import FaultKind, Verification
 from spark_pages.maintenance.verify.verify import verify
 from spark_pages.model.actions import CheckpointRef, Retention, TransactionRecord
@@ -595,8 +595,10 @@ def test_a_page_manifest_is_read_once_however_many_splices_take_pages_from_it(
     store.checkpoint()
     named = [ref for commit in store._log.commits(1, 5) for each in commit.records for ref in each.manifests]
     read = []
-    decode = manifests.decode_manifest
-    monkeypatch.setattr(manifests, "decode_manifest", lambda data, key: read.append(key) or decode(data, key))
+    decode = comparisons.decode_manifest
+    monkeypatch.setattr(
+        comparisons, "decode_manifest", lambda data, key: read.append(key) or decode(data, key)
+    )
 
     assert store.verify().ok
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from spark_pages.model.added_pages import NewPage, page_batches
 from spark_pages.model.chain_tree import Piece, UnloadedRun
-from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import PageRun
 

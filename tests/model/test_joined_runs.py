@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.chain_tree import ChainEdit, ChainLayout
-from spark_pages.model.joined_runs import JoinedRuns
+from spark_pages.model.page_selection import JoinedRuns
 from tests.effort import examples
 from tests.io.strategies import steady
 from tests.model.chains import pieces_and_counts, promise, run_of

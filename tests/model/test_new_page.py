@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 
-from spark_pages.model.new_page import NewPage
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 
 

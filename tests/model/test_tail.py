@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.chain_tree import ChainEdit
-from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import PageRun
 from spark_pages.model.tail import MOST_BYTES, MOST_PAGES, ChainTail

@@ -8,9 +8,9 @@ import pytest
 
 import spark_pages as sp
 from spark_pages import pictures
-from spark_pages.display.colours import BLUE, GREEN, INK, ORANGE
+from spark_pages.display.markup import BLUE, GREEN, INK, ORANGE
 from spark_pages.errors import ColumnNotFoundError
-from spark_pages.pictures.history import log_of
+from spark_pages.pictures.charts import log_of
 from spark_pages.store import Store
 from tests.display.reading import assert_plain_svg, elements
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from spark_pages.arrow.stored_types import stored_type
 from spark_pages.errors import ColumnNotFoundError, RowOutOfRangeError
-from spark_pages.model.new_page import NewPage
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.query.aggregate import Aggregate
 from spark_pages.store import Store

@@ -21,7 +21,7 @@ from spark_pages.errors import InvalidInputError
 from spark_pages.io import ReadTrace, page_stats
 from spark_pages.maintenance.verify.faults import FaultKind
 from spark_pages.maintenance.verify.page_values import check_blooms
-from spark_pages.model.new_page import NewPage
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.page import BloomLocation, PageStats
 from spark_pages.model.page_schema import OPTIONAL_STATS
 from spark_pages.model.run import PageRun

@@ -7,7 +7,7 @@ import pytest
 from spark_pages.errors import DamageError
 from spark_pages.format.pages.page_codec import open_page
 from spark_pages.io import Codec, LazyPage, encode_page
-from spark_pages.query.gather import gather_in_parts
+from spark_pages.query.concat import gather_in_parts
 from tests.format.test_lazy_page import PLAIN, values_of
 from tests.format.test_validate_array import FORGED, forged
 

@@ -22,8 +22,8 @@ from spark_pages.errors import (
     VersionNotFoundError,
 )
 from spark_pages.io import ReadTrace, encode_page
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.ids import PageId
-from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageDescriptor, PageKind, PageStats
 from spark_pages.store import Store
 from tests.effort import examples

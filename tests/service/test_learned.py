@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import spark_pages as sp
-from spark_pages.model.new_page import NewPage, page_batches
+from spark_pages.model.added_pages import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import PageRun
-from spark_pages.service.page_index import PageIndex
+from spark_pages.service.remote_objects import PageIndex
 from spark_pages.service.responses import PieceName
 from tests.service.stores import store_with_a_past, write_more
 

@@ -16,8 +16,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import StorageError
-from spark_pages.service.admission import AdmissionControl
-from spark_pages.service.deadlines import Deadlines, UnreadAnswers
+from spark_pages.service.call_limits import AdmissionControl, Deadlines, UnreadAnswers
 from spark_pages.service.flight_server import _Batches
 from spark_pages.service.serving import Serving
 from spark_pages.service.settings import ServiceSettings

@@ -19,8 +19,8 @@ from spark_pages.log.checkpoint.object_writer import ObjectWriter
 from spark_pages.log.commit import conflict
 from spark_pages.log.commit import errors as commit_errors
 from spark_pages.log.commit import protocol as commit_protocol
+from spark_pages.log.commit.driver import CommitCache
 from spark_pages.log.commit.protocol_types import CreateSlot, ReadSlot, Unknown, Wait
-from spark_pages.log.commit_cache import CommitCache
 from spark_pages.log.vacuum import executor, planner
 from spark_pages.model.actions import (
     CatalogIntent,

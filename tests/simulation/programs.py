@@ -23,8 +23,7 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.maintenance.vacuum import plan_vacuum, vacuum
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice, TransactionRecord
-from spark_pages.model.added_pages import AddedPages
-from spark_pages.model.new_page import NewPage
+from spark_pages.model.added_pages import AddedPages, NewPage
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.table import TableDefinition, with_field_ids
 from tests.simulation.invariants import pages_of, seen

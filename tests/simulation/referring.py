@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_pages.catalog.constraints import foreign_key, with_constraint
-from spark_pages.catalog.needs import dangling_references
+from spark_pages.catalog.references import dangling_references
 from spark_pages.changes.row_changes import Changes, rows_of
 from spark_pages.errors import ObjectNotFoundError, SnapshotExpiredError, StorageError
 from spark_pages.log.snapshot import LogSnapshot

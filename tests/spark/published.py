@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 import spark_pages as sp
 from spark_pages.model.page_schema import STATS_SCHEMA
-from spark_pages.spark.comparison import COMPARED
+from spark_pages.spark.page_frame import COMPARED
 from spark_pages.spark.publish import PARTS, ROOTS, SEGMENTS
 
 PUBLISHED = ("page_id", "entry_count", "actual_len", "checksum")

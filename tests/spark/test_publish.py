@@ -21,8 +21,7 @@ from spark_pages.format.names import segment_key
 from spark_pages.model.page_schema import LOCATION_COLUMNS
 from spark_pages.runtime import Runtime
 from spark_pages.spark import delta_log
-from spark_pages.spark.delta_checkpoint import decode_checkpoint, encode_checkpoint
-from spark_pages.spark.delta_log import DeltaLog
+from spark_pages.spark.delta_log import DeltaLog, decode_checkpoint, encode_checkpoint
 from spark_pages.spark.feed import Feed
 from spark_pages.spark.publish import CHANGES, HISTORY, PARTS, ROOTS, SEGMENTS, TABLES, publish_delta
 from spark_pages.storage.store import Doubtful

@@ -21,12 +21,11 @@ from spark_pages.errors import InvalidInputError, MissingDependencyError
 from spark_pages.spark.failures import spark_failing
 from spark_pages.spark.feed import Feed
 from spark_pages.spark.options import SourceOptions
-from spark_pages.spark.profiles import split_profile, with_profile
 from spark_pages.spark.serialization import store_url
 from spark_pages.spark.session import ARROW_IN_JVM, KEEPS_FREED_MEMORY, SHORT_RUN, java_options, session
 from spark_pages.spark.source import SparkPagesDataSource
 from spark_pages.spark.versions import Versions, installed, wrong_pair
-from spark_pages.storage.profiles import storage_options
+from spark_pages.storage.profiles import split_profile, storage_options, with_profile
 from tests.spark.conftest import History
 
 GOOD = Versions("4.2.0", "4.4.0", "2.3.1", 17, "4.2.0")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import InvalidInputError
-from spark_pages.sql.intervals import check_intervals
+from spark_pages.sql.engine import check_intervals
 from tests.transaction.stores import store_with
 
 FINE, WHOLE = pa.array([0, 1, None], pa.duration("ns")), pa.array([0, 1000, None], pa.duration("ns"))

@@ -15,10 +15,9 @@ from sqlglot import exp
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError, SparkPagesError
-from spark_pages.query.predicates.duckdb_functions import FUNCTIONS
 from spark_pages.query.predicates.nodes import NODES
 from spark_pages.query.predicates.parsing import for_duckdb, parse, rewritten
-from spark_pages.query.predicates.vocabulary import check
+from spark_pages.query.predicates.vocabulary import FUNCTIONS, check
 from tests.effort import examples
 from tests.sql.logic import records
 from tests.sql.test_random_queries import T, U, build, queries, rows

@@ -20,7 +20,7 @@ from spark_pages.errors import (
     TableNotFoundError,
 )
 from spark_pages.io import page_stats
-from spark_pages.model.new_page import NewPage
+from spark_pages.model.added_pages import NewPage
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.store import Store
 from tests.transaction.foreign import pending, write_file

@@ -11,7 +11,7 @@ import pyarrow as pa
 import spark_pages as sp
 from spark_pages.format.pages import batch_encoder
 from spark_pages.io import encode_page
-from spark_pages.maintenance.compaction_claims import claim_rows, release_claims
+from spark_pages.maintenance.claims import claim_rows, release_claims
 from spark_pages.model.page import PageKind
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore

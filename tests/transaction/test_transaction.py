@@ -24,8 +24,8 @@ from spark_pages.errors import (
 )
 from spark_pages.format.commit import decode_slot, encode_commit
 from spark_pages.format.names import commit_key
+from spark_pages.maintenance.claims import claim_rows, release_claims
 from spark_pages.maintenance.compact import compact_table
-from spark_pages.maintenance.compaction_claims import claim_rows, release_claims
 from spark_pages.model.actions import Claim, IntentKind, Tombstone
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.store import Store

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import spark_pages as sp
 from spark_pages.arrow.join import join
 from spark_pages.arrow.stored_types import stored_type
-from spark_pages.query import gather
-from spark_pages.query.gather import gather_in_parts
+from spark_pages.query import concat as gather
+from spark_pages.query.concat import gather_in_parts
 from tests.effort import examples
 from tests.io.strategies import steady
 from tests.transaction.stores import store_with

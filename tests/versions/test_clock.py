@@ -14,7 +14,7 @@ import pytest
 import spark_pages as sp
 from spark_pages.catalog.bootstrap import first_record
 from spark_pages.errors import CommitError, InvalidInputError
-from spark_pages.log.times import MAX_TIME_US
+from spark_pages.log.commit_times import MAX_TIME_US
 from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
 from spark_pages.store import Store

@@ -19,7 +19,7 @@ from spark_pages.errors import (
 from spark_pages.model.actions import IntentKind
 from spark_pages.model.chain_tree import ChainLayout
 from spark_pages.model.page import PageKind
-from spark_pages.storage.metered import RequestCounts
+from spark_pages.storage.instrumented import RequestCounts
 from spark_pages.store import Store
 from spark_pages.transaction import placement
 from spark_pages.versions import restore as restore_module

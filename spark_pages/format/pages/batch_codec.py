@@ -18,11 +18,15 @@ import xxhash
 from numpy.typing import NDArray
 
 from spark_pages.errors import SparkPagesError
-from spark_pages.format.pages.codecs import Codec, check_uncompressed_size
+from spark_pages.format.pages.codecs import (
+    Codec,
+    check_uncompressed_size,
+    decompress_lz4,
+    decompress_lz4_batch,
+)
 from spark_pages.format.pages.integer_encoding import ONE_ENTRY_BYTES, SAME_ENTRY_BYTES, check_stream_bytes
 from spark_pages.format.pages.ipc_layout import match_layouts
 from spark_pages.format.pages.lazy_page import LazyPage, layout_of
-from spark_pages.format.pages.lz4_block import decompress_lz4, decompress_lz4_batch
 from spark_pages.format.pages.page_batch import PageBatch, PageNumbers, PageShape
 from spark_pages.format.pages.page_header import (
     ALIKE,

@@ -7,7 +7,9 @@ and its checksum. The bytes are those that `encode_page` would give.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise, zip_longest
 from typing import Any
 
@@ -16,26 +18,30 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import valid_of
-from spark_pages.format.pages.batch_messages import (
-    SLICED_BYTES,
-    BatchMessages,
-    aligned,
-    bitmap_bytes,
-    zeros_behind,
-)
 from spark_pages.format.pages.codecs import MAX_UNCOMPRESSED_BYTES, Codec
-from spark_pages.format.pages.integer_batches import encode_rows, fewest_bytes
 from spark_pages.format.pages.integer_encoding import (
     DELTA,
+    FRAME_OF_REFERENCE,
     ONE_ENTRY_BYTES,
     RESERVED,
+    TRIED,
+    TableEntry,
+    differences,
     encoded_bytes,
+    is_scattered,
+    is_smaller,
     one_entry,
 )
-from spark_pages.format.pages.ipc_layout import FlatColumn
-from spark_pages.format.pages.null_masking import fill_nulls, hides
-from spark_pages.format.pages.page_codec import FEWEST_NARROWED, EncodedPage, encode_page, finish_page
-from spark_pages.format.pages.page_stream import END_OF_STREAM
+from spark_pages.format.pages.ipc_layout import FlatColumn, number_offsets
+from spark_pages.format.pages.page_codec import (
+    FEWEST_NARROWED,
+    EncodedPage,
+    encode_page,
+    fill_nulls,
+    finish_page,
+    hides,
+)
+from spark_pages.format.pages.page_stream import END_OF_STREAM, stream_of
 from spark_pages.model.page import PAGE_HEADER_SIZE
 
 _FEWEST = 4
@@ -261,3 +267,180 @@ def encode_text_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec)
         return finish_page(codec, plain, end - first, int(streams[index]))
 
     return [page(index) if fit else None for index, fit in enumerate(fits.tolist())]
+
+
+# What stands in front of the values in the Arrow streams of many pages of one type. Pure.
+#
+# These messages differ in a few numbers alone: how many entries and nulls there are, and where each buffer
+# lies. So they are made once for each type, and the numbers are put in.
+
+_SAMPLE = 1000
+"""No number of its message is left out for being zero."""
+
+SLICED_BYTES = 64
+"""Of a slice Arrow writes bytes up to a multiple of this, where there are some."""
+
+_ALIGNED = 8
+"""Buffers begin at multiples of it."""
+
+
+def aligned(size: Any) -> Any:
+    """Bytes up to where the next buffer begins; of a number or of many."""
+    return -(-size // _ALIGNED) * _ALIGNED
+
+
+def zeros_behind(size: int) -> bytes:
+    """What stands between so many bytes and the next buffer."""
+    return bytes(-size % _ALIGNED)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BatchMessages:
+    """The messages of streams of one flat column.
+
+    Attributes
+    ----------
+    schema
+        The first.
+    batch : int64
+        The second.
+    places
+        In `batch`: bytes of the body, entries, entries again, nulls, then start and bytes of each buffer.
+    """
+
+    schema: bytes
+    batch: NDArray[np.int64]
+    places: list[int]
+
+    @classmethod
+    @lru_cache(256)
+    def of(cls, kind: pa.DataType) -> BatchMessages:
+        """Those of a type that `FlatColumn` knows."""
+        column = FlatColumn.of(kind)
+        assert column is not None
+        sizes = (
+            [(_SAMPLE + 1) * column.offset_bytes, 1] if column.offset_bytes else [_SAMPLE * column.bits // 8]
+        )
+        some = pa.Array.from_buffers(kind, _SAMPLE, [None, *(pa.py_buffer(bytes(size)) for size in sizes)], 0)
+        schema, batch, _ = stream_of({"data": some}, None)
+        length, places = number_offsets(memoryview(batch), buffers=1 + len(sizes))
+        return cls(bytes(schema), np.frombuffer(batch, "<i8", length // 8), [at // 8 for at in places])
+
+    @property
+    def size_bytes(self) -> int:
+        """Of both messages."""
+        return len(self.schema) + self.batch.nbytes
+
+    def message(
+        self, rows: NDArray[np.int64], nulls: NDArray[np.int64], *sizes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The second message of several streams, and how long each stream is without its end.
+
+        Parameters
+        ----------
+        rows, nulls, sizes : int64, shape (n_streams,)
+            Entries, nulls, and bytes of each buffer behind the bitmap of what is valid, which is there only
+            where something is null.
+        """
+        places, at = [], np.zeros_like(rows)
+        for size in (bitmap_bytes(rows, nulls), *sizes):
+            places += [at, size]
+            at = at + aligned(size)
+        batches = np.tile(self.batch, (len(rows), 1))
+        batches[:, self.places] = np.stack([at, rows, rows, nulls, *places], axis=1)
+        return batches, self.size_bytes + at
+
+
+def bitmap_bytes(rows: NDArray[np.int64], nulls: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bytes of the bitmap of what is valid."""
+    found: NDArray[np.int64] = np.where(nulls > 0, -(-rows // 8), 0)
+    return found
+
+
+_WIDTHS = np.array([1, 2, 4, 8])
+_LIMITS = np.array([1 << 8, 1 << 16, 1 << 32], np.uint64)
+"""Numbers below these fit into as many bytes."""
+
+
+def encode_rows(
+    values: NDArray[Any], start: int
+) -> Iterator[tuple[NDArray[np.int64], list[TableEntry], NDArray[np.uint8]]]:
+    """What `encode` makes of the only buffer of integers in each of several streams.
+
+    Parameters
+    ----------
+    values : signed integers, shape (n_streams, n_numbers)
+        The buffers.
+    start
+        First byte of the buffer in each stream.
+
+    Yields
+    ------
+    Streams that are narrowed likewise, the entry in the table of each, and their differences as bytes. Those
+    that are never named are not narrowed.
+    """
+    wide, numbers = values.itemsize, values.shape[1]
+    least = _fewest_of_rows(values, wide)
+    wanted = np.ones(len(values), np.bool_)
+    tight = np.flatnonzero(least[0] == 1).tolist()
+    wanted[[index for index in tight if is_scattered(values[index])]] = False
+    stepped = np.flatnonzero(wanted)
+    steps = np.subtract(_select_rows(values[:, 1:], stepped), _select_rows(values[:, :-1], stepped))
+    neighbour = np.full(len(values), wide), np.zeros(len(values), np.int64)
+    if len(stepped):
+        neighbour[0][stepped], neighbour[1][stepped] = _fewest_of_rows(steps, wide)
+    by_step = neighbour[0] < least[0]
+    for index in np.flatnonzero((neighbour[0] == least[0]) & (least[0] < wide)).tolist():
+        some, narrow = values[index, :TRIED], int(least[0][index])
+        by_step[index] = is_smaller(
+            differences(some, int(least[1][index]), narrow),
+            differences(np.subtract(some[1:], some[:-1]), int(neighbour[1][index]), narrow, first=1),
+        )
+    place = np.cumsum(wanted) - 1  # of a stream among those with steps
+    for kind, chosen, (widths, bases) in (
+        (FRAME_OF_REFERENCE, ~by_step, least),
+        (DELTA, by_step, neighbour),
+    ):
+        for narrow in {*widths[chosen].tolist()} - {wide}:
+            which = np.flatnonzero(chosen & (widths == narrow))
+            given = (
+                _select_rows(values, which)
+                if kind == FRAME_OF_REFERENCE
+                else _select_rows(steps, place[which])
+            )
+            firsts = values[which, 0] if kind == DELTA else np.zeros_like(which)
+            kept = np.zeros((len(which), numbers), f"<u{narrow}")
+            shown = kept[:, numbers - given.shape[1] :]  # the first has no step
+            base = bases[which].astype(values.dtype)[:, None]
+            np.subtract(given, base, out=shown, dtype=values.dtype, casting="unsafe")
+            of_each = zip(bases[which].tolist(), firsts.tolist(), strict=True)
+            entries: list[TableEntry] = [
+                (start, numbers, kind, wide, narrow, RESERVED, *each) for each in of_each
+            ]
+            yield which, entries, kept.view(np.uint8)
+
+
+def _select_rows(values: NDArray[Any], which: NDArray[np.int64]) -> NDArray[Any]:
+    """Some rows; without a copy where they are all."""
+    return values if len(which) == len(values) else values[which]
+
+
+def _fewest_of_rows(values: NDArray[Any], wide: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    return fewest_bytes(values.min(1), values.max(1), wide)
+
+
+def fewest_bytes(
+    least: NDArray[Any], most: NDArray[Any], wide: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Bytes that a value of each buffer needs above its least, `wide` where that saves none; and the base.
+
+    Parameters
+    ----------
+    least, most : signed integers, shape (n_buffers,)
+        Of each buffer.
+    """
+    base, top = least.astype(np.int64), most.astype(np.int64)
+    need = np.searchsorted(_LIMITS, top.view(np.uint64) - base.view(np.uint64), side="right")
+    is_small = (base > 0) & (np.searchsorted(_LIMITS, top.view(np.uint64), side="right") <= need)
+    base[is_small] = 0  # then nothing needs to be added
+    return np.minimum(_WIDTHS[need], wide), base

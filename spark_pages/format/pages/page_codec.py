@@ -5,12 +5,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
+from numpy.typing import NDArray
 
-from spark_pages.arrow.columns import has_dictionary
+from spark_pages.arrow.columns import has_dictionary, valid_of
 from spark_pages.arrow.compact import compacted, owned_copy
 from spark_pages.arrow.nested import children, with_children
 from spark_pages.arrow.validate_array import validate_array
@@ -18,9 +21,8 @@ from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.format.pages.arrow_message import is_compressed_within
 from spark_pages.format.pages.codecs import MAX_UNCOMPRESSED_BYTES, BytesLike, Codec, compress, decompress
 from spark_pages.format.pages.integer_encoding import decode, encode
-from spark_pages.format.pages.ipc_layout import register
+from spark_pages.format.pages.ipc_layout import FlatColumn, register
 from spark_pages.format.pages.lazy_page import LazyPage, as_batch, plain_page
-from spark_pages.format.pages.null_masking import zero_nulls
 from spark_pages.format.pages.page_header import PageHeader, encode_header, header_fields
 from spark_pages.format.pages.page_stream import END_OF_STREAM, stream_of
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
@@ -353,3 +355,54 @@ def _read_schema(stream: pa.Buffer, message: bytes, where: str) -> _Schema:
         _schemas.clear()
     _schemas[message] = known
     return known
+
+
+def zero_nulls(array: pa.Array) -> pa.Array:
+    """The same entries of a flat type, with nothing of what stood under nulls.
+
+    Notes
+    -----
+    O(n). Under a null number stands the one before it, which costs the fewest bytes; under null text nothing.
+    What a list or struct has under its nulls, and a boolean, stays.
+    """
+    column = FlatColumn.of(array.type) if array.null_count else None
+    if column is None:
+        return array
+    if column.offset_bytes:
+        return array.take(pa.array(np.arange(len(array)))) if hides(array) else array
+    if column.bits % 8:
+        return array
+    width = column.bits // 8
+    numbers = np.frombuffer(array.buffers()[1], np.uint8, len(array) * width, width * array.offset)
+    valid = valid_of(array)[None]
+    shown = fill_nulls(numbers[None], valid)
+    bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(array.type, len(array), [bitmap, pa.py_buffer(shown)], array.null_count)
+
+
+def hides(array: pa.Array) -> bool:
+    """Whether there are bytes under nulls of text or binary values."""
+    column = FlatColumn.of(array.type) if array.null_count else None
+    if column is None:
+        return False
+    width = column.offset_bytes
+    ends = np.frombuffer(array.buffers()[1], f"<i{width}", len(array) + 1, width * array.offset)
+    return bool((ends[1:] != ends[:-1])[~valid_of(array)].any())
+
+
+def fill_nulls(numbers: NDArray[np.uint8], valid: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Under each null of several pages the number before it; where there is none, the first; else zeros.
+
+    Parameters
+    ----------
+    numbers : shape (n_pages, n_bytes)
+    valid : shape (n_pages, n_rows)
+    """
+    count, rows = valid.shape
+    values: NDArray[Any] = numbers.view(f"V{numbers.shape[1] // rows}")
+    before = np.where(valid, np.arange(rows), valid.argmax(axis=1)[:, None])
+    np.maximum.accumulate(before, axis=1, out=before)
+    before += rows * np.arange(count)[:, None]
+    shown = np.take(values.reshape(-1), before).view(np.uint8)
+    shown[~valid.any(axis=1)] = 0
+    return shown

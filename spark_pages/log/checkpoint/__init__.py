@@ -1,4 +1,5 @@
 """Checkpoints: a tree of immutable Parquet objects under a root, named by their digests.
 
-Start at `reader` and `writer`; `policy` says when one is due.
+Imports `format`, `model` and `storage`. Start with `writer` and `reader`; `policy` decides when one is due,
+`root` is the object that a commit names, `segment_writer` writes its leaves, `write_plan` describes them.
 """

@@ -53,9 +53,9 @@ from spark_pages.log.commit.protocol_types import (
     Yield,
 )
 from spark_pages.log.fairness import NOBODY, SLOW, is_for_slow, is_lagging, schedule, should_recheck
-from spark_pages.log.identity import foreign_error
 from spark_pages.log.replay import Fold, LoadManifest, replay
 from spark_pages.log.state import LogState
+from spark_pages.log.store_identity import foreign_error
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone, TransactionRecord
 from spark_pages.model.ids import Version
 from spark_pages.storage.store import Created, Doubtful, Exists, NotCreated

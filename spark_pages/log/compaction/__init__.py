@@ -1,4 +1,5 @@
 """Compacted ranges: one object with the commits of many slots, and archives of such ranges.
 
-Start with `writer`, which decides and writes, and `reader`, which reads a run of versions in few requests.
+Imports `log.slots`, `format` and `storage`. Start with `writer`, which decides and writes, and `reader`,
+which reads a run of versions in few requests.
 """

@@ -39,7 +39,7 @@ from spark_pages.model.actions import (
 )
 from spark_pages.progress import advance, phase
 from spark_pages.runtime import Runtime, writer_name
-from spark_pages.storage.reserve import keep_reserve, with_reserve
+from spark_pages.storage.disk_reserve import keep_reserve, with_reserve
 from spark_pages.storage.store import size_if_there
 
 

@@ -39,7 +39,7 @@ from spark_pages.model.actions import CheckpointRef, Retention
 from spark_pages.model.ids import Version
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
-from spark_pages.storage.reserve import release_reserve
+from spark_pages.storage.disk_reserve import release_reserve
 from spark_pages.storage.store import size_if_there
 
 

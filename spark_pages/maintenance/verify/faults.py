@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from spark_pages.display.text import count
 from spark_pages.errors import (
@@ -19,6 +21,7 @@ from spark_pages.errors import (
     StorageError,
     UnsupportedFormatError,
 )
+from spark_pages.model.chain_tree import ChainKey
 from spark_pages.printable import escape_controls
 
 
@@ -254,3 +257,63 @@ def faults_as_dicts(faults: Iterable[Fault]) -> dict[str, Any]:
 
 def _row(fault: Fault) -> dict[str, Any]:
     return {**asdict(fault), "kind": fault.kind.value, "harmless": fault.harmless}
+
+
+@dataclass(eq=False, slots=True)
+class FaultGroup:
+    """Pages of one chain in one object that are wrong in one way.
+
+    Attributes
+    ----------
+    detail, detail_of
+        What one of the pages failed with, and its id.
+    """
+
+    kind: FaultKind
+    key: str
+    chain: ChainKey
+    what: str
+    page_ids: list[int] = field(default_factory=list)
+    detail: str = ""
+    detail_of: int = -1
+
+    def extend(self, page_ids: Sequence[int] | NDArray[np.int64], detail: str) -> None:
+        """Add pages; the detail that is kept is that of the oldest page, whoever reads it first."""
+        self.page_ids.extend(map(int, page_ids))
+        first = int(min(page_ids))
+        if detail and (not self.detail or first < self.detail_of):
+            self.detail, self.detail_of = detail, first
+
+
+class FaultGroups:
+    """All troubles, in the order in which they were found."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, ChainKey, FaultKind, str], FaultGroup] = {}
+
+    def __iter__(self) -> Iterator[FaultGroup]:
+        return iter(self._found.values())
+
+    def add(
+        self,
+        kind: FaultKind,
+        key: str,
+        chain: ChainKey,
+        what: str,
+        page_ids: Sequence[int] | NDArray[np.int64],
+        detail: str = "",
+    ) -> None:
+        """These pages are wrong in this way, too; none need be."""
+        if not len(page_ids):
+            return
+        trouble = self._found.setdefault((key, chain, kind, what), FaultGroup(kind, key, chain, what))
+        trouble.extend(page_ids, detail)
+
+    def merge(self, others: Iterable[FaultGroup]) -> None:
+        """What somebody else has found, too."""
+        for each in others:
+            kept = self._found.setdefault((each.key, each.chain, each.kind, each.what), each)
+            if kept is not each:
+                kept.page_ids.extend(each.page_ids)
+                if each.detail and (not kept.detail or each.detail_of < kept.detail_of):
+                    kept.detail, kept.detail_of = each.detail, each.detail_of

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_pages.arrow.types import storage_of
-from spark_pages.arrow.wider_types import cast_to_column, holds_all
-from spark_pages.catalog.widening import stored_types
+from spark_pages.arrow.types import cast_to_column, holds_all, storage_of
+from spark_pages.catalog.evolution import stored_types
 from spark_pages.errors import DamageError
 from spark_pages.format.bounds import bound_width, decode_bounds, is_bytes, plain_type
 from spark_pages.model.page import STATISTIC_MAX_BYTES

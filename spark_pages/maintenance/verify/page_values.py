@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import nulls_of, valid_of
-from spark_pages.arrow.types import storage_of
-from spark_pages.arrow.wider_types import cast_to_column
-from spark_pages.catalog.widening import stored_types
+from spark_pages.arrow.types import cast_to_column, storage_of
+from spark_pages.catalog.evolution import stored_types
 from spark_pages.errors import (
     DamageError,
     ObjectNotFoundError,
@@ -23,13 +22,12 @@ from spark_pages.errors import (
     UnsupportedFormatError,
 )
 from spark_pages.format.bloom import BLOCK_BYTES, Blooms, bloom_checksum
-from spark_pages.format.foreign_bounds import bounds_are_valid
+from spark_pages.format.statistics import bounds_are_valid
 from spark_pages.format.value_hash import hash_values
 from spark_pages.io import PageHandler, decode_page, page_stats, stats_of_pages
 from spark_pages.io.bloom_reader import has_bloom
 from spark_pages.io.file_writer import padding_of
-from spark_pages.maintenance.verify.fault_groups import FaultGroup, FaultGroups
-from spark_pages.maintenance.verify.faults import FaultKind
+from spark_pages.maintenance.verify.faults import FaultGroup, FaultGroups, FaultKind
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.ids import LIVENESS
 from spark_pages.model.page import PageDescriptor, PageKind, PageStats

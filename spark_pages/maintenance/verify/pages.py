@@ -13,8 +13,15 @@ from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError, InvalidKeyError, ObjectNotFoundError
 from spark_pages.format.segment import Segment
-from spark_pages.maintenance.verify.fault_groups import FaultGroup, FaultGroups
-from spark_pages.maintenance.verify.faults import INLINE, NEWER, RESTORE, FaultKind, Findings
+from spark_pages.maintenance.verify.faults import (
+    INLINE,
+    NEWER,
+    RESTORE,
+    FaultGroup,
+    FaultGroups,
+    FaultKind,
+    Findings,
+)
 from spark_pages.maintenance.verify.object_names import TableNames
 from spark_pages.maintenance.verify.page_types import type_evidence, wider_types
 from spark_pages.maintenance.verify.page_values import PageReader, PagesToRead

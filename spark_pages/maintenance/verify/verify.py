@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from spark_pages.arguments import as_choice
 from spark_pages.arrow.schema_bytes import schema_from_bytes
-from spark_pages.catalog.migration import stored_table_zero
-from spark_pages.catalog.needs import dangling_references
+from spark_pages.catalog.bootstrap import stored_table_zero
+from spark_pages.catalog.references import dangling_references
 from spark_pages.catalog.table_zero import kind_of, table_zero
 from spark_pages.errors import (
     InvalidInputError,
@@ -32,11 +32,10 @@ from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.maintenance.verify.compacted_ranges import check_ranges, listed_range
 from spark_pages.maintenance.verify.faults import MEND, REFERENCES, RESTORE, UPGRADE, FaultKind, Verification
-from spark_pages.maintenance.verify.foreign_objects import report_foreign_objects
 from spark_pages.maintenance.verify.page_values import PageReader, PageValues
 from spark_pages.maintenance.verify.pages import PagesMode
 from spark_pages.maintenance.verify.slots import TOMBSTONE
-from spark_pages.maintenance.verify.walk import Survey
+from spark_pages.maintenance.verify.walk import Survey, report_foreign_objects
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Runtime

@@ -5,6 +5,7 @@ Read `Survey.run` first. What is found is kept in a form that `repair` can plan 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -25,16 +26,20 @@ from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.maintenance.verify.checkpoints import SurveyedTree, TreeSurvey
-from spark_pages.maintenance.verify.compare import differences
-from spark_pages.maintenance.verify.fault_groups import FaultGroup
-from spark_pages.maintenance.verify.faults import MEND, REPAIR, RESTORE, UPDATE, FaultKind, Findings
-from spark_pages.maintenance.verify.foreign_objects import find_foreign_objects
-from spark_pages.maintenance.verify.manifests import ManifestReader
+from spark_pages.maintenance.verify.comparisons import ChainLengths, ManifestReader, differences
+from spark_pages.maintenance.verify.faults import (
+    MEND,
+    REPAIR,
+    RESTORE,
+    UPDATE,
+    FaultGroup,
+    FaultKind,
+    Findings,
+)
 from spark_pages.maintenance.verify.object_names import TableNames
 from spark_pages.maintenance.verify.page_types import wider_types
 from spark_pages.maintenance.verify.page_values import PageReader, PagesRead
 from spark_pages.maintenance.verify.pages import PageCheck, PageSample, PagesMode, rows_of, run_at, stream
-from spark_pages.maintenance.verify.row_counts import ChainLengths
 from spark_pages.maintenance.verify.slots import ROUND, SlotSurvey, survey_slots, tokens_of
 from spark_pages.model.actions import (
     CheckpointRef,
@@ -50,6 +55,8 @@ from spark_pages.model.ids import ORDINAL_BITS
 from spark_pages.model.run import PageRun
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
+from spark_pages.storage.keys import RESERVED_FOLDER
+from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.store import ObjectStore
 
 _UNREADABLE = (DamageError, ObjectNotFoundError)
@@ -470,3 +477,35 @@ def _added_page_runs(splices: Sequence[Splice]) -> list[tuple[ChainKey, int, int
 
 def _run(pages: pa.RecordBatch, stats: pa.RecordBatch) -> PageRun:
     return PageRun(pages, lambda: stats)
+
+
+_OBJECT = re.compile(rf".*\.(avro|bundle|parquet|pages)|{re.escape(HINT_KEY)}")
+"""Names of objects; no folder of a store has one."""
+
+_REMEDY = "Move it away, and put the object back from a copy of the store, if there was one."
+
+
+def find_foreign_objects(store: ObjectStore) -> dict[str, str]:
+    """What each is that is no file and lies where a store has files or folders, by its path.
+
+    Notes
+    -----
+    Lists a local store once more. An object store has objects alone.
+    """
+    found = store.foreign_objects() if isinstance(store, DurableLocalStore) else {}
+    return {path: what for path, what in found.items() if what != "a folder" or _OBJECT.fullmatch(path)}
+
+
+def report_foreign_objects(
+    strangers: dict[str, str], page_folders: Iterable[str], findings: Findings
+) -> None:
+    """Report each of them that no fault names yet."""
+    told = {fault.key for fault in findings.faults}
+    folders = tuple(f"{folder.rstrip('/')}/" for folder in (LOG, RESERVED_FOLDER, *page_folders))
+    for path, what in strangers.items():
+        if path in told:
+            continue
+        is_within = f"{path}/".startswith(folders)
+        kind = FaultKind.DAMAGED if is_within else FaultKind.ORPHAN
+        rule = "expected a file or folder of the store" if is_within else "no call reads or follows it"
+        findings.add(kind, path, f"{path} is {what}: {rule}.", _REMEDY)

@@ -20,9 +20,8 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from spark_pages.errors import InvalidInputError, SparkPagesError
-from spark_pages.query.predicates.duckdb_functions import ELSEWHERE, FUNCTIONS
 from spark_pages.query.predicates.nodes import NODES
-from spark_pages.query.predicates.vocabulary import check
+from spark_pages.query.predicates.vocabulary import ELSEWHERE, FUNCTIONS, check
 
 _AT_VERSION = re.compile(r"[vV]([0-9]{1,19})")
 _AT_TIME = re.compile(r"(\d{4})(\d{2})(\d{2})(\d{2})(\d{2})(\d{2})(\d{3})", re.ASCII)

@@ -8,8 +8,8 @@ import pytest
 
 from spark_pages.catalog.bootstrap import first_record
 from spark_pages.errors import StorageError
+from spark_pages.storage.disk_reserve import keep_reserve, release_reserve
 from spark_pages.storage.local import DurableLocalStore
-from spark_pages.storage.reserve import keep_reserve, release_reserve
 from spark_pages.storage.store import CreateOutcome, NotCreated
 from spark_pages.store import Store
 from tests.invariants import check_versions_stay

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from spark_pages.errors import CommitConflictError
 from spark_pages.log.commit.protocol_types import Duplicate
+from spark_pages.log.commit_times import ClockReset, dated, with_reset
 from spark_pages.log.log import Log
 from spark_pages.log.state import LogState
-from spark_pages.log.times import ClockReset, dated, with_reset
 from spark_pages.model.actions import TransactionRecord
 from spark_pages.runtime import Runtime, writer_name
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from spark_pages.catalog.annotations import fact
 from spark_pages.catalog.constraints import constraints_of
-from spark_pages.catalog.facts import fact
 from spark_pages.catalog.resolve import show_name
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TYPE_KEY, TYPE_NAMES, TableDefinition
 

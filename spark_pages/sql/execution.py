@@ -1,7 +1,8 @@
 """SQL on a store: queries are read, statements that change something are one transaction each.
 
-Follow a query from `run_sql` through `spark_pages.sql.reader` (a statement), `spark_pages.sql.resolver`
-(names) and `spark_pages.sql.engine` (DuckDB) back to `Table.scan`, which DuckDB asks for columns and rows.
+Follow a query from `run_sql` through `spark_pages.sql.statement_parser` (a statement),
+`spark_pages.sql.resolver` (names) and `spark_pages.sql.engine` (DuckDB) back to `Table.scan`, which reads the
+columns and rows that DuckDB requests.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from spark_pages.query.table import Table
 from spark_pages.query.table_names import table_called
 from spark_pages.sql.engine import check_syntax, run_query
 from spark_pages.sql.parameters import GivenParameters, Parameters
-from spark_pages.sql.reader import read_statement
 from spark_pages.sql.relations import AsOf
 from spark_pages.sql.resolver import resolve
-from spark_pages.sql.sql_changes import apply_change, new_name, title
+from spark_pages.sql.schema_changes import apply_change, new_name, title
+from spark_pages.sql.statement_parser import read_statement
 from spark_pages.sql.statements import CreateTable, Insert, Select, Write
 from spark_pages.transaction.transaction import Transaction
 
