@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from spark_pages.catalog.alterations import columns_changed
 from spark_pages.catalog.differences import Difference, differences, dropped, truncated, undropped
+from spark_pages.catalog.evolution import columns_changed
 from spark_pages.errors import InvalidInputError, RaggedTableError
 from spark_pages.log.state import TableName
 from spark_pages.model.actions import CatalogIntent, Claim, IntentKind
