@@ -18,8 +18,8 @@ from spark_pages.io import CacheConfig, PageHandler, ReadTrace
 from spark_pages.model.page import PageDescriptor
 from spark_pages.storage import open_object_store
 
-PAGE_IN_UPC = 115_000
-"""About what a page of the set takes in the UPC, with its compressed bytes."""
+DECODED_PAGE_BYTES = 115_000
+"""About what a page of the set takes in the decoded cache, with its compressed bytes."""
 
 
 def hit_rate(handler: PageHandler, pages: Sequence[PageDescriptor], order: Sequence[int]) -> float:
@@ -46,14 +46,14 @@ def rows_of(count: int, reads: int) -> list[Row]:
     chance = np.random.default_rng(1)
     popular = chance.permutation(count)
     order = popular[np.minimum(chance.zipf(1.3, reads) - 1, count - 1)].tolist()
-    budget = count * PAGE_IN_UPC // 10
+    budget = count * DECODED_PAGE_BYTES // 10
     found = []
     for name, admit in (
         ("no scan", None),
         ("a scan beside, not admitted", False),
         ("a scan beside, admitted", True),
     ):
-        handler = PageHandler(store, CacheConfig(upc_bytes=budget, cpc_bytes=0))
+        handler = PageHandler(store, CacheConfig(decoded_bytes=budget, compressed_bytes=0))
         hit_rate(handler, pages, order)
         stop = threading.Event()
         beside = threading.Thread(target=scan, args=(handler, pages, bool(admit), stop))
@@ -71,7 +71,7 @@ def rows_of(count: int, reads: int) -> list[Row]:
                 "point reads": len(order),
                 "hit rate": rate,
                 "kept": rate / (found[0]["hit rate"] if found else rate),
-                "scanned, times the cache": (spent.misses + spent.joined) * PAGE_IN_UPC / budget,
+                "scanned, times the cache": (spent.misses + spent.joined) * DECODED_PAGE_BYTES / budget,
                 "evictions": spent.evictions,
             }
         )

@@ -124,8 +124,8 @@ def from_disk(
     for threads in counts:
         # Threads that live as long as those of a server: the first page faults of a thread are not the point.
         pool = ThreadPoolExecutor(threads)
-        handler = PageHandler(store, CacheConfig(upc_bytes=0, cpc_bytes=0, threads=1))
-        alone = PageHandler(store, CacheConfig(upc_bytes=0, cpc_bytes=0))
+        handler = PageHandler(store, CacheConfig(decoded_bytes=0, compressed_bytes=0, threads=1))
+        alone = PageHandler(store, CacheConfig(decoded_bytes=0, compressed_bytes=0))
         ways: dict[str, tuple[Fetch, int]] = {
             "bare, dropped": (dropped, threads),
             "bare, kept": (kept, threads),
@@ -179,7 +179,7 @@ def hits() -> list[Row]:
         (page,) = write_page_files(store, 1, (kind,))
         data = memoryview(encoded(kind, 0).data)
         header, payload = parse_header(data), data[PAGE_HEADER_SIZE:]
-        warm, packed = PageHandler(store), PageHandler(store, upc_bytes=0)
+        warm, packed = PageHandler(store), PageHandler(store, decoded_bytes=0)
         for handler in (warm, packed):
             handler.get_page(page)
         bare = microseconds(lambda p=payload, h=header: decompressed(p, h))
@@ -188,16 +188,16 @@ def hits() -> list[Row]:
                 d, where="", expected_checksum=p.checksum, expected_entries=p.payload_entries
             )
         )
-        cpc = microseconds(lambda h=packed, p=page: h.get_page(p))
+        compressed = microseconds(lambda h=packed, p=page: h.get_page(p))
         rows.append(
             {
                 "page": kind,
-                "UPC hit µs": microseconds(lambda h=warm, p=page: h.get_page(p)),
-                "CPC hit µs": cpc,
+                "page cache (decoded) hit µs": microseconds(lambda h=warm, p=page: h.get_page(p)),
+                "page cache (compressed) hit µs": compressed,
                 "lz4 µs": bare,
                 "decode_page µs": whole,
-                "CPC : lz4": cpc / bare,
-                "CPC : decode_page": cpc / whole,
+                "compressed cache : lz4": compressed / bare,
+                "compressed cache : decode_page": compressed / whole,
             }
         )
     return rows

@@ -77,8 +77,8 @@ class SparkPages:
         store.close()
 
     def open(self, folder: Path) -> sp.Table:
-        # Others have the page cache of the kernel. What fits the UPC needs no second tier.
-        cache = sp.CacheConfig(upc_bytes=ROOM_FOR_THE_TABLE, cpc_bytes=0)
+        # Others have the page cache of the kernel. What fits the decoded cache needs no second tier.
+        cache = sp.CacheConfig(decoded_bytes=ROOM_FOR_THE_TABLE, compressed_bytes=0)
         return sp.open(str(folder), cache=cache).snapshot().table("t")
 
     def forget(self, handle: sp.Table) -> None:

@@ -31,9 +31,9 @@ class CacheConfig:
 
     Attributes
     ----------
-    upc_bytes
+    decoded_bytes
         Uncompressed pages; 0 keeps none.
-    cpc_bytes
+    compressed_bytes
         Compressed bytes of pages that left the uncompressed ones; 0 keeps none.
     disk_path
         A folder on a local disk that keeps pages of an object store; None keeps none. Several processes and
@@ -48,15 +48,15 @@ class CacheConfig:
         bridges the smallest gaps, as long as what is read is at most 1.1 times what was asked for.
     """
 
-    upc_bytes: int = 256 << 20
-    cpc_bytes: int = 256 << 20
+    decoded_bytes: int = 256 << 20
+    compressed_bytes: int = 256 << 20
     disk_path: str | os.PathLike[str] | None = None
     disk_bytes: int = 8 << 30
     threads: int = READ_THREADS
     gap_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("upc_bytes", "cpc_bytes", "disk_bytes", "gap_bytes"):
+        for name in ("decoded_bytes", "compressed_bytes", "disk_bytes", "gap_bytes"):
             if name != "gap_bytes" or self.gap_bytes is not None:
                 number = as_int(getattr(self, name), name, "a number of bytes", 0, MOST_NUMBER)
                 object.__setattr__(self, name, number)
@@ -98,19 +98,20 @@ class CacheCounts:
 
     Attributes
     ----------
-    upc_hits
+    decoded_hits
         Pages found decoded.
     evictions, demotions
-        Pages that left memory to keep the budgets, and pages that went from the UPC to the CPC.
-    upc_bytes, cpc_bytes
+        Pages that left memory to keep the budgets, and pages that went from the decoded cache to the
+        compressed cache.
+    decoded_bytes, compressed_bytes
         What each holds.
     """
 
-    upc_hits: int
+    decoded_hits: int
     evictions: int
     demotions: int
-    upc_bytes: int
-    cpc_bytes: int
+    decoded_bytes: int
+    compressed_bytes: int
 
 
 class PageCache:
@@ -118,46 +119,47 @@ class PageCache:
 
     Parameters
     ----------
-    upc_bytes, cpc_bytes
+    decoded_bytes, compressed_bytes
         Most bytes of decompressed and of compressed pages; 0 switches a tier off.
 
     Notes
     -----
-    A page is in one tier at a time. Its compressed bytes stay with it in the UPC, on the UPC's account, so
-    that to demote it is to move a reference. A page that leaves the CPC is dropped: pages never change, and
-    storage has it. Safe to share between threads: one lock, held for access to the maps and nothing else.
-    Source: seed 003, "Cache Hierarchy", with bytes in place of its count of ten; seed 001 for the pins.
+    A page is in one tier at a time. Its compressed bytes stay with it in the decoded cache, on its account,
+    so that to demote it is to move a reference. A page that leaves the compressed cache is dropped: pages
+    never change, and storage has it. Safe to share between threads: one lock, held for access to the maps
+    and nothing else. Source: seed 003, "Cache Hierarchy", with bytes in place of its count of ten; seed 001
+    for the pins.
     """
 
-    def __init__(self, upc_bytes: int, cpc_bytes: int) -> None:
+    def __init__(self, decoded_bytes: int, compressed_bytes: int) -> None:
         self._lock = threading.Lock()
-        self._upc_budget, self._cpc_budget = max(0, upc_bytes), max(0, cpc_bytes)
-        self._upc: OrderedDict[PageKey, LoadedPage] = OrderedDict()
-        self._cpc: OrderedDict[PageKey, memoryview] = OrderedDict()
-        self._held: dict[PageKey, LoadedPage] = {}  # those of the UPC that are pinned
+        self._decoded_budget, self._compressed_budget = max(0, decoded_bytes), max(0, compressed_bytes)
+        self._decoded: OrderedDict[PageKey, LoadedPage] = OrderedDict()
+        self._compressed: OrderedDict[PageKey, memoryview] = OrderedDict()
+        self._held: dict[PageKey, LoadedPage] = {}  # those of the decoded cache that are pinned
         self._pins: dict[PageKey, int] = {}
         self._flights: dict[PageKey, PendingLoad] = {}
         self._forgotten: set[str] = set()  # paths that were forgotten while a page of them was pinned
-        self._upc_size = self._cpc_size = 0
-        self._upc_hits = self._evictions = self._demotions = 0
+        self._decoded_size = self._compressed_size = 0
+        self._decoded_hits = self._evictions = self._demotions = 0
         self._is_torn = False
 
     @property
     def keeps_packed(self) -> bool:
         """Whether compressed bytes are worth keeping with a page."""
-        return self._cpc_budget > 0
+        return self._compressed_budget > 0
 
     def hit(self, key: PageKey) -> pa.RecordBatch | None:
-        """The decoded page, now the most recently used; None if the UPC does not have it."""
+        """The decoded page, now the most recently used; None if the decoded cache does not have it."""
         with self._lock:
-            page = self._upc.get(key)
+            page = self._decoded.get(key)
             if page is None:
                 page = self._held.get(key)
                 if page is None:
                     return None
             else:
-                self._upc.move_to_end(key)
-            self._upc_hits += 1
+                self._decoded.move_to_end(key)
+            self._decoded_hits += 1
             return page.batch
 
     def claim(self, key: PageKey, flight: PendingLoad) -> memoryview | None:
@@ -166,7 +168,7 @@ class PageCache:
         Like `lookup` for one page, without a word about why not.
         """
         with self._lock:
-            packed = self._cpc.get(key)
+            packed = self._compressed.get(key)
             if packed is None or key in self._flights:
                 return None
             flight.keys.append(key)
@@ -187,14 +189,14 @@ class PageCache:
             the caches as they were.
         """
         found = CacheLookup({}, {}, [], {})
-        upc, held, cpc, flights = self._upc, self._held, self._cpc, self._flights
+        decoded, held, compressed, flights = self._decoded, self._held, self._compressed, self._flights
         with self._lock:
             for key in keys:
-                page = upc.get(key) or held.get(key)
+                page = decoded.get(key) or held.get(key)
                 if page is not None:
                     found.ready[key] = page.content
-                    if touch and key in upc:
-                        upc.move_to_end(key)
+                    if touch and key in decoded:
+                        decoded.move_to_end(key)
                 elif (other := flights.get(key)) is not None and not other.is_finished:
                     other.reserve()
                     found.awaited[key] = other
@@ -203,19 +205,19 @@ class PageCache:
                 else:
                     flight.keys.append(key)
                     flights[key] = flight
-                    packed = cpc.get(key)
+                    packed = compressed.get(key)
                     if packed is None:
                         found.unread.append(key)
                     else:
                         found.packed[key] = packed
-            self._upc_hits += len(found.ready)
+            self._decoded_hits += len(found.ready)
         return found
 
     def peek(self, keys: Iterable[PageKey]) -> tuple[set[PageKey], set[PageKey]]:
-        """Which of the pages the UPC and the CPC hold; nothing is counted or marked as used."""
+        """Which of the pages the two caches hold; nothing is counted or marked as used."""
         with self._lock:
-            decoded = {key for key in keys if key in self._upc or key in self._held}
-            return decoded, {key for key in keys if key in self._cpc} - decoded
+            decoded = {key for key in keys if key in self._decoded or key in self._held}
+            return decoded, {key for key in keys if key in self._compressed} - decoded
 
     def store_loaded(self, flight: PendingLoad, admit: bool) -> int:
         """No other call waits for the flight from now on; what it has loaded is kept, if `admit`.
@@ -243,7 +245,8 @@ class PageCache:
             return self._evictions - before
 
     def pin(self, keys: Iterable[PageKey]) -> None:
-        """The pages stay in the UPC from now on, or from when they come, until `unpin`; pins are counted.
+        """The pages stay in the decoded cache from now on, or from when they come, until `unpin`; pins are
+        counted.
 
         Notes
         -----
@@ -252,7 +255,7 @@ class PageCache:
         with self._lock:
             for key in keys:
                 self._pins[key] = self._pins.get(key, 0) + 1
-                page = self._upc.pop(key, None)
+                page = self._decoded.pop(key, None)
                 if page is not None:
                     self._held[key] = page
 
@@ -269,9 +272,9 @@ class PageCache:
                 if page is None:
                     continue
                 if key[0] in self._forgotten:
-                    self._upc_size -= page.size_bytes
+                    self._decoded_size -= page.size_bytes
                 else:
-                    self._upc[key] = page
+                    self._decoded[key] = page
             if not self._pins:
                 self._forgotten.clear()
 
@@ -284,10 +287,10 @@ class PageCache:
         who waits for them, and not kept. O(pages held).
         """
         with self._lock:
-            decoded = [key for key in self._upc if key[0] in paths]
-            packed = [key for key in self._cpc if key[0] in paths]
+            decoded = [key for key in self._decoded if key[0] in paths]
+            packed = [key for key in self._compressed if key[0] in paths]
             for key in decoded:
-                self._upc_size -= self._upc.pop(key).size_bytes
+                self._decoded_size -= self._decoded.pop(key).size_bytes
             for key in packed:
                 self._drop_packed(key)
             self._forgotten.update(key[0] for key in self._held if key[0] in paths)
@@ -298,20 +301,20 @@ class PageCache:
     def clear(self) -> None:
         """Nothing is held but what is pinned; the counters stay."""
         with self._lock:
-            self._upc.clear()
-            self._cpc.clear()
-            self._upc_size = sum(page.size_bytes for page in self._held.values())
-            self._cpc_size = 0
+            self._decoded.clear()
+            self._compressed.clear()
+            self._decoded_size = sum(page.size_bytes for page in self._held.values())
+            self._compressed_size = 0
 
     def counts(self) -> CacheCounts:
         """Counters and contents as of now."""
         with self._lock:
             return CacheCounts(
-                self._upc_hits,
+                self._decoded_hits,
                 self._evictions,
                 self._demotions,
-                self._upc_size,
-                self._cpc_size,
+                self._decoded_size,
+                self._compressed_size,
             )
 
     # What follows is called with the lock held.
@@ -319,45 +322,49 @@ class PageCache:
     def _recover_sizes(self) -> None:
         """Pages are about to land. What was left where a signal ended that half-way is put right first."""
         if self._is_torn:
-            self._upc_size = sum(page.size_bytes for page in chain(self._upc.values(), self._held.values()))
-            self._cpc_size = sum(len(packed) + ENTRY_OVERHEAD_BYTES for packed in self._cpc.values())
+            self._decoded_size = sum(
+                page.size_bytes for page in chain(self._decoded.values(), self._held.values())
+            )
+            self._compressed_size = sum(
+                len(packed) + ENTRY_OVERHEAD_BYTES for packed in self._compressed.values()
+            )
             self._flights = {key: each for key, each in self._flights.items() if not each.is_finished}
         self._is_torn = True
 
     def _put(self, key: PageKey, page: LoadedPage) -> None:
         self._drop_packed(key)
-        if page.size_bytes > self._upc_budget:
+        if page.size_bytes > self._decoded_budget:
             self._demote(key, page)
             return
-        while self._upc and self._upc_size + page.size_bytes > self._upc_budget:
+        while self._decoded and self._decoded_size + page.size_bytes > self._decoded_budget:
             self._demote_oldest()
-        if self._upc_size + page.size_bytes > self._upc_budget:  # all else is pinned
+        if self._decoded_size + page.size_bytes > self._decoded_budget:  # all else is pinned
             self._demote(key, page)
             return
-        (self._held if key in self._pins else self._upc)[key] = page
-        self._upc_size += page.size_bytes
+        (self._held if key in self._pins else self._decoded)[key] = page
+        self._decoded_size += page.size_bytes
 
     def _demote_oldest(self) -> None:
-        key, page = self._upc.popitem(last=False)
-        self._upc_size -= page.size_bytes
+        key, page = self._decoded.popitem(last=False)
+        self._decoded_size -= page.size_bytes
         self._demotions += self._demote(key, page)
 
     def _demote(self, key: PageKey, page: LoadedPage) -> bool:
-        """Whether the CPC has the page now."""
+        """Whether the compressed cache has the page now."""
         packed = page.packed
         size = 0 if packed is None else len(packed) + ENTRY_OVERHEAD_BYTES
-        if packed is None or size > self._cpc_budget:
+        if packed is None or size > self._compressed_budget:
             self._evictions += 1
             return False
         self._drop_packed(key)
-        while self._cpc_size + size > self._cpc_budget:
-            self._drop_packed(next(iter(self._cpc)))
+        while self._compressed_size + size > self._compressed_budget:
+            self._drop_packed(next(iter(self._compressed)))
             self._evictions += 1
-        self._cpc[key] = packed
-        self._cpc_size += size
+        self._compressed[key] = packed
+        self._compressed_size += size
         return True
 
     def _drop_packed(self, key: PageKey) -> None:
-        packed = self._cpc.pop(key, None)
+        packed = self._compressed.pop(key, None)
         if packed is not None:
-            self._cpc_size -= len(packed) + ENTRY_OVERHEAD_BYTES
+            self._compressed_size -= len(packed) + ENTRY_OVERHEAD_BYTES

@@ -56,7 +56,8 @@ def _check_trace(trace: object) -> None:
 
 @guarded("get_page", "pinned", "read_numbers", "may_hold", "is_local")
 class PageHandler:
-    """Materialises pages: from the UPC, else from the CPC, else from the disk cache, else from storage.
+    """Materialises pages: from the decoded cache, else from the compressed cache, else from the disk cache,
+    else from storage.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ class PageHandler:
         Budgets, threads, and the disk cache; see `CacheConfig`.
     padding
         Whether padding of a page that is not zeros is damage too; a reader of rows does not ask.
-    upc_bytes, cpc_bytes
+    decoded_bytes, compressed_bytes
         Budgets of the two tiers in memory, in place of those of `config`; 0 switches one off.
 
     Notes
@@ -75,8 +76,8 @@ class PageHandler:
     contents. However many threads ask for a page at once, it is loaded once.
 
     Pages never change, so the caches hold nothing that is not in storage too, and what leaves them is
-    dropped. The dirty pages that seed 003 flushes from the CPC to disk are here the new pages of a
-    transaction: its workspace holds them, and writes them before the commit that names them.
+    dropped. The dirty pages that seed 003 flushes from the compressed cache to disk are here the new pages
+    of a transaction: its workspace holds them, and writes them before the commit that names them.
     """
 
     def __init__(
@@ -85,10 +86,10 @@ class PageHandler:
         config: CacheConfig | None = None,
         padding: bool = False,
         *,
-        upc_bytes: int | None = None,
-        cpc_bytes: int | None = None,
+        decoded_bytes: int | None = None,
+        compressed_bytes: int | None = None,
     ) -> None:
-        given = {"upc_bytes": upc_bytes, "cpc_bytes": cpc_bytes}
+        given = {"decoded_bytes": decoded_bytes, "compressed_bytes": compressed_bytes}
         chosen = {each.name: getattr(config or CacheConfig(), each.name) for each in fields(CacheConfig)}
         self._config = CacheConfig(**{**chosen, **{k: v for k, v in given.items() if v is not None}})
         self._store = store
@@ -114,7 +115,8 @@ class PageHandler:
 
         Notes
         -----
-        2 µs for a page of the UPC; 15 µs more than its decompression for one of the CPC.
+        2 µs for a page of the decoded cache; 15 µs more than its decompression for one of the compressed
+        cache.
         """
         if admit is True and trace is None and type(page) is PageDescriptor:
             live = self._live()
@@ -259,8 +261,8 @@ class PageHandler:
             unread
         )
         return CacheStats(
-            upc_hits=len(decoded),
-            cpc_hits=len(keys) - len(decoded) - len(unread),
+            decoded_hits=len(decoded),
+            compressed_hits=len(keys) - len(decoded) - len(unread),
             misses=len(unread),
             requests=requests,
             bytes_read=size,
@@ -289,7 +291,7 @@ class PageHandler:
     def pinned(
         self, pages: Sequence[PageDescriptor], *, trace: ReadTrace | None = None
     ) -> Iterator[list[pa.RecordBatch]]:
-        """The entries of every page, which stay in the UPC while the block runs.
+        """The entries of every page, which stay in the decoded cache while the block runs.
 
         For work that comes back to the same pages while other calls load many. Pins are counted: a page stays
         until the last of them is gone, also if it is forgotten meanwhile. Pages that do not fit the budget
@@ -324,14 +326,14 @@ class PageHandler:
         total = live.total
         with live.lock:
             return CacheStats(
-                upc_hits=held.upc_hits,
-                cpc_hits=total.cpc_hits,
+                decoded_hits=held.decoded_hits,
+                compressed_hits=total.compressed_hits,
                 misses=total.misses,
                 requests=total.requests,
                 bytes_read=total.bytes_read,
                 evictions=held.evictions,
-                upc_bytes=held.upc_bytes,
-                cpc_bytes=held.cpc_bytes,
+                decoded_bytes=held.decoded_bytes,
+                compressed_bytes=held.compressed_bytes,
                 coalesced=total.coalesced,
                 joined=total.joined,
                 disk_hits=total.disk_hits,
@@ -353,7 +355,7 @@ class PageHandler:
         live.workers.close()
 
     def _unpack(self, live: _Live, key: PageKey) -> pa.RecordBatch | None:
-        """A page of the CPC, back in the UPC; what `_get_or_load` does, for one page and nothing else."""
+        """Decode a page of the compressed cache; `_get_or_load` for one page and nothing else."""
         flight = PendingLoad()
         try:
             packed = live.cache.claim(key, flight)
@@ -363,7 +365,7 @@ class PageHandler:
         finally:
             self._finish(live, flight, True)
         with live.lock:
-            live.total.cpc_hits += 1
+            live.total.compressed_hits += 1
         return flight.loaded[key].batch
 
     def _finish(self, live: _Live, flight: PendingLoad, admit: bool) -> int:
@@ -393,7 +395,7 @@ class PageHandler:
         try:
             found = live.cache.lookup(wanted, flight, admit)
             if len(found.ready) == len(wanted):
-                return {**found.ready}, ReadCounts(upc_hits=len(wanted))
+                return {**found.ready}, ReadCounts(decoded_hits=len(wanted))
             at_hand = self._load(live, found, loose, load)
         except BaseException:
             with live.lock:  # what a call that failed has asked of the storage was asked of it, too
@@ -403,7 +405,7 @@ class PageHandler:
             evictions = self._finish(live, flight, admit)
         ready: dict[PageKey, pa.RecordBatch | LazyPage] = {**found.ready}
         spent = ReadCounts(
-            upc_hits=len(ready), cpc_hits=at_hand, joined=len(found.awaited), evictions=evictions
+            decoded_hits=len(ready), compressed_hits=at_hand, joined=len(found.awaited), evictions=evictions
         )
         spent.add(_counted(load))
         with live.lock:
@@ -473,7 +475,7 @@ class PageHandler:
             disk = DiskCache(config.disk_path, config.disk_bytes, address)
         return _Live(
             pid=os.getpid(),
-            cache=PageCache(config.upc_bytes, config.cpc_bytes),
+            cache=PageCache(config.decoded_bytes, config.compressed_bytes),
             workers=workers,
             reader=PageReader(
                 self._store, workers, gap_bytes=config.gap_bytes, disk=disk, padding=self._padding

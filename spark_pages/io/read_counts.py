@@ -15,15 +15,16 @@ class CacheStats:
 
     Attributes
     ----------
-    upc_hits
+    decoded_hits
         Pages found decoded.
-    cpc_hits
-        Pages whose compressed bytes were at hand, in the CPC or in the descriptor, and were decoded.
+    compressed_hits
+        Pages whose compressed bytes were at hand, in the compressed cache or in the descriptor, and were
+        decoded.
     misses, requests, bytes_read
         Pages that had to be read, the requests that took, and their bytes with padding and gaps.
     evictions
         Pages that left memory to keep the budgets.
-    upc_bytes, cpc_bytes
+    decoded_bytes, compressed_bytes
         What the caches hold now; of a difference, by how much that grew.
     coalesced
         Pages that were read without a request of their own, because a neighbour had one.
@@ -32,21 +33,21 @@ class CacheStats:
     disk_hits
         Pages found in the disk cache; they are no misses.
     demotions
-        Pages that left the UPC with their compressed bytes kept in the CPC.
+        Pages that left the decoded cache with their compressed bytes kept in the compressed cache.
     bloom_hits
         Bloom filters found in memory.
     bloom_requests, bloom_bytes
         Requests for bloom filters, and their bytes with gaps. They are not among `requests` and `bytes_read`.
     """
 
-    upc_hits: int = 0
-    cpc_hits: int = 0
+    decoded_hits: int = 0
+    compressed_hits: int = 0
     misses: int = 0
     requests: int = 0
     bytes_read: int = 0
     evictions: int = 0
-    upc_bytes: int = 0
-    cpc_bytes: int = 0
+    decoded_bytes: int = 0
+    compressed_bytes: int = 0
     coalesced: int = 0
     joined: int = 0
     disk_hits: int = 0
@@ -61,16 +62,17 @@ class CacheStats:
     @property
     def hits(self) -> int:
         """Pages that were had without asking storage."""
-        return self.upc_hits + self.cpc_hits + self.joined + self.disk_hits
+        return self.decoded_hits + self.compressed_hits + self.joined + self.disk_hits
 
     def __repr__(self) -> str:
         pages = self.hits + self.misses
         return (
-            f"CacheStats({count(pages, 'page')}: {self.upc_hits:,} decoded, {self.cpc_hits:,} compressed, "
-            f"{self.disk_hits:,} on disk, {self.joined:,} joined, {self.misses:,} read in "
+            f"CacheStats({count(pages, 'page')}: {self.decoded_hits:,} decoded, "
+            f"{self.compressed_hits:,} compressed, {self.disk_hits:,} on disk, "
+            f"{self.joined:,} joined, {self.misses:,} read in "
             f"{count(self.requests, 'request')} of {size(self.bytes_read)}{_blooms(self)}; "
-            f"{count(self.evictions, 'eviction')}; holds {size(self.upc_bytes)} decoded, "
-            f"{size(self.cpc_bytes)} compressed)"
+            f"{count(self.evictions, 'eviction')}; holds {size(self.decoded_bytes)} decoded, "
+            f"{size(self.compressed_bytes)} compressed)"
         )
 
     def _repr_html_(self) -> str:
@@ -81,8 +83,8 @@ class CacheStats:
         """The counters as a table, by where pages came from."""
         pages = self.hits + self.misses
         rows = [
-            ["decoded", self.upc_hits, size(self.upc_bytes)],
-            ["compressed", self.cpc_hits, size(self.cpc_bytes)],
+            ["decoded", self.decoded_hits, size(self.decoded_bytes)],
+            ["compressed", self.compressed_hits, size(self.compressed_bytes)],
             ["disk", self.disk_hits, ""],
             ["another call", self.joined, ""],
             [f"storage, {count(self.requests, 'request')}", self.misses, f"{size(self.bytes_read)} read"],
@@ -111,8 +113,8 @@ def _blooms(counts: CacheStats | ReadCounts) -> str:
 class ReadCounts:
     """Counters of `CacheStats` that grow, of one call or of many."""
 
-    upc_hits: int = 0
-    cpc_hits: int = 0
+    decoded_hits: int = 0
+    compressed_hits: int = 0
     misses: int = 0
     requests: int = 0
     bytes_read: int = 0
@@ -127,8 +129,8 @@ class ReadCounts:
     def add(self, other: ReadCounts) -> None:
         """What the other counts is counted here too."""
         check_kind(other, ReadCounts, "other", "a ReadTrace")
-        self.upc_hits += other.upc_hits
-        self.cpc_hits += other.cpc_hits
+        self.decoded_hits += other.decoded_hits
+        self.compressed_hits += other.compressed_hits
         self.misses += other.misses
         self.requests += other.requests
         self.bytes_read += other.bytes_read
@@ -159,8 +161,9 @@ class ReadTrace(ReadCounts):
     def __repr__(self) -> str:
         some = "; " * bool(self.page_ids) + " ".join(self.page_ids[:3]) + " …" * (len(self.page_ids) > 3)
         return (
-            f"ReadTrace({count(len(self.page_ids), 'page')}: {self.upc_hits:,} decoded, {self.cpc_hits:,} "
-            f"compressed, {self.disk_hits:,} on disk, {self.joined:,} joined, {self.misses:,} read in "
+            f"ReadTrace({count(len(self.page_ids), 'page')}: {self.decoded_hits:,} decoded, "
+            f"{self.compressed_hits:,} compressed, {self.disk_hits:,} on disk, "
+            f"{self.joined:,} joined, {self.misses:,} read in "
             f"{count(self.requests, 'request')} of {size(self.bytes_read)}{_blooms(self)}{some})"
         )
 

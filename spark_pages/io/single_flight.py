@@ -23,10 +23,10 @@ class LoadedPage:
     content
         The entries of its payload; those of a page that nobody meant to keep may not be put together yet.
     size_bytes
-        Bytes that it holds on to in the UPC, `packed` included.
+        Bytes that it holds on to in the decoded cache, `packed` included.
     packed
-        Header and payload as stored, for the CPC; None where nobody wants them, or they can be had for
-        nothing from the descriptor.
+        Header and payload as stored, for the compressed cache; None where nobody wants them, or they can be
+        had for nothing from the descriptor.
     """
 
     content: pa.RecordBatch | LazyPage

@@ -84,7 +84,7 @@ def cache(calls: Mapping[str, CacheStats] | Iterable[CacheStats], title: str = "
     """
     labels = [str(name) for name in calls] if isinstance(calls, Mapping) else []
     spent = list(calls.values() if isinstance(calls, Mapping) else calls)
-    tiers = [[s.upc_hits, s.cpc_hits, s.disk_hits, s.joined, s.misses] for s in spent]
+    tiers = [[s.decoded_hits, s.compressed_hits, s.disk_hits, s.joined, s.misses] for s in spent]
     pages = np.array(tiers, dtype=np.int64).reshape(-1, 5)
     return cache_calls(title, pages, np.array([s.bytes_read for s in spent], dtype=np.int64), labels)
 

@@ -67,7 +67,7 @@ class ScanPlan:
         Stretches of pages that lie one after another in one file.
     requests, bytes
         What is asked of storage, padding included.
-    upc_hits, cpc_hits
+    decoded_hits, compressed_hits
         Pages that the caches in memory hold decoded, and compressed.
     bloom_hits
         Bloom filters that were in memory.
@@ -85,8 +85,8 @@ class ScanPlan:
     runs: int
     requests: int
     bytes: int
-    upc_hits: int
-    cpc_hits: int
+    decoded_hits: int
+    compressed_hits: int
     bloom_hits: int = 0
     bloom_requests: int = 0
     bloom_bytes: int = 0
@@ -115,7 +115,7 @@ class ScanPlan:
         most = "at most " if any(not column.tested for column in self.columns) and self.filter else ""
         lines += [
             f"  pages    {self.pages:,} in {count(self.runs, 'run')}, {count(self.windows, 'window')}",
-            f"  caches   {self.upc_hits:,} decoded, {self.cpc_hits:,} compressed",
+            f"  caches   {self.decoded_hits:,} decoded, {self.compressed_hits:,} compressed",
             f"  storage  {most}{count(self.requests, 'request')}, {self.bytes:,} bytes",
         ]
         if self.bloom_hits or self.bloom_requests:
@@ -141,7 +141,7 @@ class ScanPlan:
         )
         told = (
             f"{self.rows:,} rows to look at · {most}{count(self.requests, 'request')}, {size(self.bytes)} · "
-            f"{self.upc_hits + self.cpc_hits:,} of {count(self.pages, 'page')} in memory"
+            f"{self.decoded_hits + self.compressed_hits:,} of {count(self.pages, 'page')} in memory"
         )
         if self.bloom_hits or self.bloom_requests:
             told += f" · bloom filters: {self._blooms}"
@@ -202,8 +202,8 @@ def explain_scan(source: RowReader, table: str, request: ScanRequest, filter_tex
         runs=runs,
         requests=sum(each.requests for each in told),
         bytes=sum(each.bytes_read for each in told),
-        upc_hits=sum(each.upc_hits for each in told),
-        cpc_hits=sum(each.cpc_hits for each in told),
+        decoded_hits=sum(each.decoded_hits for each in told),
+        compressed_hits=sum(each.compressed_hits for each in told),
         bloom_hits=blooms.bloom_hits,
         bloom_requests=blooms.bloom_requests,
         bloom_bytes=blooms.bloom_bytes,

@@ -41,7 +41,7 @@ _FEW_PAGES = 4
 """A read of no more pages of each column is a small one."""
 
 _PART_PAGES = 512
-"""Pages of a take that is too large for the UPC are held so many at a time."""
+"""Pages of a take that is too large for the decoded cache are held so many at a time."""
 
 _FIRST = number_column(np.zeros(1, np.int64), pa.int64())  # `pa.array` would import pandas
 
@@ -173,7 +173,7 @@ class RowReader:
         Notes
         -----
         Each page that holds one of the rows is read once; of each only the rows wanted are copied. More pages
-        than the UPC has room for are read part by part and leave it as it is, as a scan does.
+        than the decoded cache has room for are read part by part and leave it as it is, as a scan does.
         """
         check_available(self.definition, names)
         if not names:
@@ -200,7 +200,7 @@ class RowReader:
             plans.append((bounds, found.rows_in_page))
         kinds = [self.schema.field(name).type for name in names]
         pages = sum(run.num_pages for run in runs)
-        if reading.before is None and pages * TARGET_PAGE_BYTES > self.pages.config.upc_bytes:
+        if reading.before is None and pages * TARGET_PAGE_BYTES > self.pages.config.decoded_bytes:
             parts = zip(names, kinds, runs, plans, strict=True)
             columns = [self._take_in_parts(*each, rows, order, reading) for each in parts]
             return pa.table(columns, schema=self.schema_of(names))

@@ -61,7 +61,7 @@ def pages_of(url: str) -> PageHandler:
 def _opened(url: str, _pid: int) -> tuple[ObjectStore, PageHandler]:
     plain, profile = split_profile(url)
     objects = open_object_store(plain, storage_options(profile))
-    return objects, PageHandler(objects, upc_bytes=0, cpc_bytes=0)
+    return objects, PageHandler(objects, decoded_bytes=0, compressed_bytes=0)
 
 
 def pack_run(run: PageRun) -> bytes:

@@ -43,7 +43,7 @@ def test_every_flipped_bit_of_a_page_names_its_file_and_its_place(number):
     store = MemoryStore()
     pages = written(store)
     whole = store.objects[KEY]
-    handler = PageHandler(store, upc_bytes=0, cpc_bytes=0)
+    handler = PageHandler(store, decoded_bytes=0, compressed_bytes=0)
     page = pages[number]
     others = [each for each in pages if each is not page]
 
@@ -69,7 +69,7 @@ def test_a_flipped_bit_of_the_padding_is_named_with_file_and_page_to_who_looks_a
     store = FolderStore(tmp_path) if in_a_folder else MemoryStore()
     pages = written(store)
     whole = (tmp_path / KEY).read_bytes() if in_a_folder else store.objects[KEY]
-    handler = PageHandler(store, padding=True, upc_bytes=0, cpc_bytes=0)
+    handler = PageHandler(store, padding=True, decoded_bytes=0, compressed_bytes=0)
     assert [batch.column("data") for batch in handler.get_pages(pages)] == ARRAYS
 
     for page in pages:

@@ -192,7 +192,7 @@ def test_the_plan_of_a_restore_shows_what_comes_back():
 
 
 def test_cache_statistics_tell_where_pages_came_from():
-    stats = CacheStats(upc_hits=1234, misses=6, requests=2, bytes_read=4096)
+    stats = CacheStats(decoded_hits=1234, misses=6, requests=2, bytes_read=4096)
 
     assert {"1,234", "storage, 2 requests", "4.0 KiB read"} <= set(words(stats._repr_html_()))
     assert "1,240 pages: 1,234 decoded" in repr(stats)

@@ -119,7 +119,7 @@ def test_what_is_read_is_counted_and_not_kept(store):
     list(handler.read_numbers([(run_of(pages[:4]), pa.float64()), (run_of(pages[4:]), pa.float64())]))
 
     spent = handler.stats()
-    assert (spent.misses, spent.requests, spent.upc_bytes, spent.cpc_bytes) == (8, 2, 0, 0)
+    assert (spent.misses, spent.requests, spent.decoded_bytes, spent.compressed_bytes) == (8, 2, 0, 0)
 
 
 @needs_queue

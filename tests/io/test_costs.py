@@ -104,7 +104,7 @@ def test_a_hit_asks_the_system_for_nothing(tmp_path, monkeypatch):
 
 def test_a_warm_file_is_read_without_being_opened_again(tmp_path, monkeypatch):
     store = FolderStore(tmp_path)
-    handler = PageHandler(store, upc_bytes=0, cpc_bytes=0)
+    handler = PageHandler(store, decoded_bytes=0, compressed_bytes=0)
     pages = write_pages(store, ARRAYS)
     handler.get_pages(pages[:8])
     opened = []
@@ -116,7 +116,7 @@ def test_a_warm_file_is_read_without_being_opened_again(tmp_path, monkeypatch):
 
 
 def test_a_scan_of_ten_times_the_cache_leaves_the_hot_pages_in_it(meter, pages):
-    handler = PageHandler(meter, upc_bytes=6 * 66_000, cpc_bytes=0)
+    handler = PageHandler(meter, decoded_bytes=6 * 66_000, compressed_bytes=0)
     hot, cold = pages[:5], pages[5:]
     handler.get_pages(hot)
     before = handler.stats()
@@ -125,12 +125,12 @@ def test_a_scan_of_ten_times_the_cache_leaves_the_hot_pages_in_it(meter, pages):
         handler.get_pages(cold[first : first + 8], admit=False)
         handler.get_pages(hot)
 
-    assert (handler.stats() - before).upc_hits == 8 * 5
+    assert (handler.stats() - before).decoded_hits == 8 * 5
     assert (handler.stats() - before).evictions == 0
 
 
 def test_pinned_pages_stay_while_others_come_and_go(meter, pages):
-    handler = PageHandler(meter, upc_bytes=6 * 66_000, cpc_bytes=0)
+    handler = PageHandler(meter, decoded_bytes=6 * 66_000, compressed_bytes=0)
 
     with handler.pinned(pages[:3]) as held:
         handler.get_pages(pages[3:])
@@ -142,12 +142,12 @@ def test_pinned_pages_stay_while_others_come_and_go(meter, pages):
     handler.get_pages(pages[:3])
 
     assert again == held
-    assert (spent.upc_hits, spent.requests) == (3, 0)
-    assert (handler.stats() - before).upc_hits == 0
+    assert (spent.decoded_hits, spent.requests) == (3, 0)
+    assert (handler.stats() - before).decoded_hits == 0
 
 
-def test_what_leaves_the_upc_is_found_compressed(meter, pages):
-    handler = PageHandler(meter, upc_bytes=3 * 66_000)
+def test_what_leaves_the_decoded_cache_is_found_compressed(meter, pages):
+    handler = PageHandler(meter, decoded_bytes=3 * 66_000)
     handler.get_pages(pages[:10])
     requests = meter.counts.requests
     trace = ReadTrace()
@@ -155,8 +155,8 @@ def test_what_leaves_the_upc_is_found_compressed(meter, pages):
     handler.get_pages(pages[:10], trace=trace)
 
     assert meter.counts.requests == requests
-    assert trace.cpc_hits + trace.upc_hits == 10
-    assert trace.cpc_hits >= 7
+    assert trace.compressed_hits + trace.decoded_hits == 10
+    assert trace.compressed_hits >= 7
     assert handler.stats().demotions >= 7
 
 
@@ -171,12 +171,12 @@ def test_vacuum_takes_the_pages_of_what_it_deletes_out_of_the_caches(tmp_path):
     with store.transaction() as txn:
         txn.update("t", "x", rows=list(range(0, 100_000, 500)), values=[1] * 200)
     store.snapshot().table("t").read()
-    held = store.cache_stats.upc_bytes
+    held = store.cache_stats.decoded_bytes
 
     store.checkpoint()
     store.vacuum(retention=0)
 
-    assert store.cache_stats.upc_bytes < 0.6 * held
+    assert store.cache_stats.decoded_bytes < 0.6 * held
     assert len(store.snapshot().table("t").read()) == 100_000
     with pytest.raises((sp.SparkPagesError, ObjectNotFoundError)):
         old.read()

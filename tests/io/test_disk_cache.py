@@ -47,7 +47,7 @@ LEFT_BY_A_CRASH = f"{'ab' * 20}.77-{'cd' * 8}.tmp"
 
 
 def handler_of(store, folder, **options) -> PageHandler:
-    return PageHandler(store, CacheConfig(upc_bytes=0, cpc_bytes=0, disk_path=folder, **options))
+    return PageHandler(store, CacheConfig(decoded_bytes=0, compressed_bytes=0, disk_path=folder, **options))
 
 
 def files(folder):
@@ -91,11 +91,11 @@ def test_a_handler_that_is_bound_to_another_store_drops_its_pages(store, pages):
     handler.get_pages(pages)
     # when
     handler.bind_store("one")
-    kept = handler.stats().upc_bytes
+    kept = handler.stats().decoded_bytes
     handler.bind_store("two")
     # then
     assert kept > 0
-    assert handler.stats().upc_bytes == handler.stats().cpc_bytes == 0
+    assert handler.stats().decoded_bytes == handler.stats().compressed_bytes == 0
 
 
 def test_only_what_the_disk_lacks_is_read_in_as_few_requests_as_can_be(store, pages, folder):
@@ -124,7 +124,9 @@ def test_each_page_of_one_call_comes_from_the_first_place_that_has_it_in_the_ord
     store, pages, folder
 ):
     handler_of(store, folder).get_pages(pages[2:3])
-    handler = PageHandler(store, CacheConfig(upc_bytes=12_000, cpc_bytes=1 << 20, disk_path=folder))
+    handler = PageHandler(
+        store, CacheConfig(decoded_bytes=12_000, compressed_bytes=1 << 20, disk_path=folder)
+    )
     handler.get_page(pages[1])
     handler.get_page(pages[0])
     asked = [pages[3], inline_page(ARRAYS[5], 5), pages[2], pages[0], pages[4], pages[1], pages[3]]
@@ -133,7 +135,13 @@ def test_each_page_of_one_call_comes_from_the_first_place_that_has_it_in_the_ord
     found = handler.get_pages(asked, trace=trace)
 
     assert values(found) == [ARRAYS[number] for number in (3, 5, 2, 0, 4, 1, 3)]
-    assert (trace.upc_hits, trace.cpc_hits, trace.disk_hits, trace.misses, trace.requests) == (1, 2, 1, 2, 1)
+    assert (trace.decoded_hits, trace.compressed_hits, trace.disk_hits, trace.misses, trace.requests) == (
+        1,
+        2,
+        1,
+        2,
+        1,
+    )
     assert len(trace.page_ids) == 6
 
 
@@ -438,7 +446,9 @@ def test_a_store_is_opened_with_a_disk_cache(tmp_path, folder):
     assert (again.cache_stats.disk_hits, again.cache_stats.misses) == (2, 0)
 
 
-@pytest.mark.parametrize("wrong", [{"upc_bytes": -1}, {"disk_bytes": -1}, {"threads": 0}, {"gap_bytes": -5}])
+@pytest.mark.parametrize(
+    "wrong", [{"decoded_bytes": -1}, {"disk_bytes": -1}, {"threads": 0}, {"gap_bytes": -5}]
+)
 def test_a_configuration_that_cannot_be_is_refused(wrong):
     with pytest.raises(InvalidInputError, match=next(iter(wrong))):
         CacheConfig(**wrong)

@@ -435,7 +435,7 @@ def test_no_more_threads_read_through_queues_than_there_are_turns():
 def test_many_threads_read_through_queues_of_their_own(tmp_path):
     store = FolderStore(tmp_path)
     pages = write_pages(store, ARRAYS)
-    handler = PageHandler(store, upc_bytes=0, cpc_bytes=0)
+    handler = PageHandler(store, decoded_bytes=0, compressed_bytes=0)
     wrong = []
 
     def ask(first):

@@ -57,7 +57,7 @@ def in_spawned(handler, pages, answers) -> None:
 def test_a_child_forked_while_files_threads_and_queues_are_in_use_reads_right_and_so_does_the_parent(
     store, pages
 ):
-    handler = PageHandler(store, CacheConfig(upc_bytes=0, cpc_bytes=0, threads=4))
+    handler = PageHandler(store, CacheConfig(decoded_bytes=0, compressed_bytes=0, threads=4))
     assert right(handler, pages, 0, 2)
     stop, wrong = threading.Event(), []
 

@@ -14,7 +14,7 @@ from tests.io.strategies import steady
 BATCH = pa.record_batch({"data": pa.array([1])})
 PACKED = 1000
 WHOLE = 3000
-"""Bytes of a compressed page, and of a page in the UPC with its compressed bytes."""
+"""Bytes of a compressed page, and of a page in the decoded cache with its compressed bytes."""
 
 keys = st.integers(0, 9)
 steps = st.lists(
@@ -37,7 +37,7 @@ def put(cache: PageCache, *numbers: int, admit: bool = True, path: str = "a", pa
 
 
 def has(cache: PageCache, *numbers: int, path: str = "a") -> str:
-    """U for each page in the UPC, C for one in the CPC, and - for one in neither; changes nothing."""
+    """U for each page in the decoded cache, C for one in the compressed cache, - neither; changes none."""
     found = cache.lookup([key(number, path) for number in numbers], flight := PendingLoad(), False)
     cache.store_loaded(flight, False)
     flight.finish()
@@ -47,7 +47,7 @@ def has(cache: PageCache, *numbers: int, path: str = "a") -> str:
     )
 
 
-def test_the_least_recently_used_page_leaves_the_upc_for_the_cpc():
+def test_the_least_recently_used_page_leaves_the_decoded_cache_for_the_compressed_one():
     cache = PageCache(2 * WHOLE, 10 * WHOLE)
     put(cache, 1, 2)
     cache.hit(key(1))
@@ -57,20 +57,20 @@ def test_the_least_recently_used_page_leaves_the_upc_for_the_cpc():
     assert has(cache, 1, 2, 3) == "UCU"
     assert cache.counts().demotions == 1
     assert cache.counts().evictions == 0
-    assert cache.counts().cpc_bytes == PACKED + ENTRY_OVERHEAD_BYTES
+    assert cache.counts().compressed_bytes == PACKED + ENTRY_OVERHEAD_BYTES
 
 
-def test_a_page_that_comes_back_from_the_cpc_is_in_one_tier_only():
+def test_a_page_that_comes_back_from_the_compressed_cache_is_in_one_tier_only():
     cache = PageCache(WHOLE, 10 * WHOLE)
     put(cache, 1, 2)
 
     put(cache, 1)
 
     assert has(cache, 1, 2) == "UC"
-    assert cache.counts().cpc_bytes == PACKED + ENTRY_OVERHEAD_BYTES
+    assert cache.counts().compressed_bytes == PACKED + ENTRY_OVERHEAD_BYTES
 
 
-def test_what_leaves_the_cpc_has_left_memory():
+def test_what_leaves_the_compressed_cache_has_left_memory():
     cache = PageCache(WHOLE, PACKED + ENTRY_OVERHEAD_BYTES)
 
     put(cache, 1, 2, 3)
@@ -88,7 +88,7 @@ def test_a_page_without_compressed_bytes_is_not_demoted():
     assert has(cache, 1, 2) == "-U"
 
 
-def test_a_page_too_large_for_the_upc_is_kept_compressed_and_displaces_nothing():
+def test_a_page_too_large_for_the_decoded_cache_is_kept_compressed_and_displaces_nothing():
     cache = PageCache(2 * WHOLE, 10 * WHOLE)
     put(cache, 1)
     flight = PendingLoad()
@@ -174,7 +174,7 @@ def test_pinned_pages_hold_the_budget_too():
     put(cache, 1, 2, 3)
 
     assert has(cache, 1, 2, 3) == "UU-"
-    assert cache.counts().upc_bytes == 2 * WHOLE
+    assert cache.counts().decoded_bytes == 2 * WHOLE
 
 
 def test_the_pages_of_a_forgotten_file_are_gone_from_both_tiers():
@@ -185,7 +185,7 @@ def test_the_pages_of_a_forgotten_file_are_gone_from_both_tiers():
     gone = cache.forget({"a"})
 
     assert (gone, has(cache, 1, 2), has(cache, 3, path="b")) == (2, "--", "U")
-    assert (cache.counts().upc_bytes, cache.counts().cpc_bytes) == (WHOLE, 0)
+    assert (cache.counts().decoded_bytes, cache.counts().compressed_bytes) == (WHOLE, 0)
 
 
 def test_a_pinned_page_of_a_forgotten_file_goes_with_its_last_pin():
@@ -197,7 +197,7 @@ def test_a_pinned_page_of_a_forgotten_file_goes_with_its_last_pin():
     meanwhile = has(cache, 1)
     cache.unpin([key(1)])
 
-    assert (meanwhile, has(cache, 1), cache.counts().upc_bytes) == ("U", "-", 0)
+    assert (meanwhile, has(cache, 1), cache.counts().decoded_bytes) == ("U", "-", 0)
 
 
 def test_a_page_that_is_being_loaded_while_its_file_is_forgotten_is_not_kept():
@@ -224,7 +224,7 @@ def test_a_signal_while_pages_land_leaves_no_wrong_sizes_and_no_page_behind(monk
         real(self, *page)
         landed.append(page)
         if len(landed) == 2:
-            self._upc_size -= WHOLE  # it came before the last line
+            self._decoded_size -= WHOLE  # it came before the last line
             raise KeyboardInterrupt
 
     monkeypatch.setattr(PageCache, "_put", signal_behind_the_second)
@@ -236,14 +236,14 @@ def test_a_signal_while_pages_land_leaves_no_wrong_sizes_and_no_page_behind(monk
     put(cache, 5, 6)
 
     assert has(cache, *range(7)) == "-U---UU"
-    assert cache.counts().upc_bytes == 3 * WHOLE
+    assert cache.counts().decoded_bytes == 3 * WHOLE
     assert last() is None
 
 
 @steady
 @given(steps, st.integers(0, 5 * WHOLE), st.integers(0, 5 * PACKED))
-def test_the_budgets_hold_and_the_sizes_add_up_whatever_is_done(steps, upc_bytes, cpc_bytes):
-    cache = PageCache(upc_bytes, cpc_bytes)
+def test_the_budgets_hold_and_the_sizes_add_up_whatever_is_done(steps, decoded_bytes, compressed_bytes):
+    cache = PageCache(decoded_bytes, compressed_bytes)
     pins: list[int] = []
     for what, number in steps:
         if what in ("load", "scan"):
@@ -262,5 +262,7 @@ def test_the_budgets_hold_and_the_sizes_add_up_whatever_is_done(steps, upc_bytes
 
         counts, held = cache.counts(), has(cache, *range(10))
 
-        assert counts.upc_bytes == WHOLE * held.count("U") <= upc_bytes
-        assert counts.cpc_bytes == (PACKED + ENTRY_OVERHEAD_BYTES) * held.count("C") <= cpc_bytes
+        assert counts.decoded_bytes == WHOLE * held.count("U") <= decoded_bytes
+        assert (
+            counts.compressed_bytes == (PACKED + ENTRY_OVERHEAD_BYTES) * held.count("C") <= compressed_bytes
+        )

@@ -49,7 +49,7 @@ def test_a_second_call_performs_no_request(store, pages):
     second = handler.get_pages(pages)
 
     assert second == first
-    assert handler.stats() - before == CacheStats(upc_hits=6)
+    assert handler.stats() - before == CacheStats(decoded_hits=6)
 
 
 def test_pages_that_are_read_together_and_not_kept_are_widened_together(tmp_path, monkeypatch):
@@ -74,19 +74,19 @@ def test_the_misses_of_one_call_are_read_by_as_few_requests_as_can_be(store, pag
     handler.get_pages(pages)
 
     stats = handler.stats()
-    assert (stats.upc_hits, stats.misses, stats.requests) == (1, 6, 3)
+    assert (stats.decoded_hits, stats.misses, stats.requests) == (1, 6, 3)
     assert stats.coalesced == 3
 
 
-def test_a_page_that_left_the_upc_is_decompressed_from_the_cpc(store, pages):
-    handler = PageHandler(store, upc_bytes=0)
+def test_a_page_that_left_the_decoded_cache_is_decompressed_from_the_compressed_cache(store, pages):
+    handler = PageHandler(store, decoded_bytes=0)
     handler.get_pages(pages)
     before = handler.stats()
 
     found = handler.get_pages(pages)
 
     assert values(found) == [array.to_pylist() for array in ARRAYS]
-    assert handler.stats() - before == CacheStats(cpc_hits=6)
+    assert handler.stats() - before == CacheStats(compressed_hits=6)
 
 
 def test_a_scan_that_admits_nothing_leaves_the_caches_as_they_were(store, pages):
@@ -98,7 +98,7 @@ def test_a_scan_that_admits_nothing_leaves_the_caches_as_they_were(store, pages)
 
     after = handler.stats() - before
     assert values(found) == [array.to_pylist() for array in ARRAYS]
-    assert (after.upc_bytes, after.cpc_bytes, after.upc_hits, after.misses) == (0, 0, 1, 5)
+    assert (after.decoded_bytes, after.compressed_bytes, after.decoded_hits, after.misses) == (0, 0, 1, 5)
 
 
 def test_a_trace_tells_which_pages_one_question_touched(store, pages):
@@ -109,23 +109,32 @@ def test_a_trace_tells_which_pages_one_question_touched(store, pages):
     handler.get_pages([pages[2], pages[1], pages[2], inline_page(ARRAYS[0], 99)], trace=trace)
 
     assert trace.page_ids == ["0000000000000002", "0000000000000001", "0000000000000063"]
-    assert (trace.upc_hits, trace.cpc_hits, trace.misses, trace.requests) == (1, 1, 1, 1)
+    assert (trace.decoded_hits, trace.compressed_hits, trace.misses, trace.requests) == (1, 1, 1, 1)
     assert trace.bytes_read in (pages[2].actual_len, pages[2].alloc_len)
 
 
 def test_what_calls_are_told_adds_up_to_what_the_handler_tells(store):
     pages = write_pages(store, [pa.array([f"{n}-{i}" for i in range(500)]) for n in range(40)])
-    handler = PageHandler(store, upc_bytes=40_000, cpc_bytes=20_000)
+    handler = PageHandler(store, decoded_bytes=40_000, compressed_bytes=20_000)
     traces = [ReadTrace() for _ in range(6)]
 
     for number, trace in enumerate(traces):
         handler.get_pages(pages[5 * number : 5 * number + 15], admit=number != 3, trace=trace)
 
     stats = handler.stats()
-    names = ("upc_hits", "cpc_hits", "misses", "requests", "bytes_read", "coalesced", "joined", "evictions")
+    names = (
+        "decoded_hits",
+        "compressed_hits",
+        "misses",
+        "requests",
+        "bytes_read",
+        "coalesced",
+        "joined",
+        "evictions",
+    )
     for name in names:
         assert sum(getattr(trace, name) for trace in traces) == getattr(stats, name)
-    assert stats.upc_hits + stats.cpc_hits + stats.misses == 6 * 15
+    assert stats.decoded_hits + stats.compressed_hits + stats.misses == 6 * 15
     assert min(getattr(stats, name) for name in names if name != "joined") > 0
 
 
@@ -219,13 +228,13 @@ def test_a_damaged_page_is_named_and_never_cached():
 
 def test_the_caches_stay_within_their_budgets(store):
     pages = write_pages(store, [pa.array([f"{n}-{i}" for i in range(500)]) for n in range(40)])
-    handler = PageHandler(store, upc_bytes=40_000, cpc_bytes=20_000)
+    handler = PageHandler(store, decoded_bytes=40_000, compressed_bytes=20_000)
 
     handler.get_pages(pages)
 
     stats = handler.stats()
-    assert 0 < stats.upc_bytes <= 40_000
-    assert 0 < stats.cpc_bytes <= 20_000
+    assert 0 < stats.decoded_bytes <= 40_000
+    assert 0 < stats.compressed_bytes <= 20_000
     assert stats.evictions > 0
 
 
@@ -234,13 +243,13 @@ def test_a_cached_page_does_not_hold_on_to_the_whole_run_it_was_read_with(store,
 
     handler.get_pages(pages)
 
-    held = [handler._state.cache._upc[key_of(page)] for page in pages]
+    held = [handler._state.cache._decoded[key_of(page)] for page in pages]
     assert [len(each.packed.obj) for each in held] == [page.actual_len for page in pages]
-    assert sum(each.size_bytes for each in held) == handler.stats().upc_bytes
+    assert sum(each.size_bytes for each in held) == handler.stats().decoded_bytes
 
 
 def test_many_threads_get_the_same_pages(store, pages):
-    handler = PageHandler(store, upc_bytes=4_000, cpc_bytes=2_000)
+    handler = PageHandler(store, decoded_bytes=4_000, compressed_bytes=2_000)
     wrong = []
 
     def ask():
@@ -271,7 +280,7 @@ def test_a_forked_child_reads_on_its_own(store, pages):
 
 
 def test_a_handler_pickles_without_its_contents(store, pages):
-    handler = PageHandler(store, upc_bytes=12_345)
+    handler = PageHandler(store, decoded_bytes=12_345)
     handler.get_pages(pages)
 
     copy = pickle.loads(pickle.dumps(handler))  # noqa: S301
@@ -286,14 +295,14 @@ def test_a_closed_handler_holds_nothing_and_may_be_used_again(store, pages):
 
     handler.close()
 
-    assert (handler.stats().upc_bytes, handler.stats().cpc_bytes) == (0, 0)
+    assert (handler.stats().decoded_bytes, handler.stats().compressed_bytes) == (0, 0)
     assert handler.get_page(pages[0]).num_rows == 50
     assert pages[0].kind is PageKind.FILE
 
 
 def test_a_file_that_was_replaced_is_read_anew(tmp_path):
     store = FolderStore(tmp_path)
-    handler = PageHandler(store, upc_bytes=0, cpc_bytes=0)
+    handler = PageHandler(store, decoded_bytes=0, compressed_bytes=0)
     before = write_pages(store, ARRAYS[:1])
     handler.get_pages(before)
     (tmp_path / "pages/a.pages").unlink()
@@ -305,7 +314,7 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path):
 
 def test_a_file_that_was_deleted_is_not_found_although_it_was_open(tmp_path):
     store = FolderStore(tmp_path)
-    handler = PageHandler(store, upc_bytes=0, cpc_bytes=0)
+    handler = PageHandler(store, decoded_bytes=0, compressed_bytes=0)
     pages = write_pages(store, ARRAYS)
     handler.get_pages(pages[:1])
     (tmp_path / "pages/a.pages").unlink()
@@ -331,7 +340,7 @@ def test_what_a_run_holds_is_what_its_descriptors_give(store, pages):
 
     expected = [batch.column("data") for batch in PageHandler(store).get_pages(run.descriptors(0, 6))]
     assert list(map(as_array, found)) == expected
-    assert (len(trace.page_ids), trace.misses, trace.cpc_hits) == (6, 4, 2)
+    assert (len(trace.page_ids), trace.misses, trace.compressed_hits) == (6, 4, 2)
 
 
 def test_a_run_and_descriptors_share_the_caches(store, pages):
@@ -341,7 +350,7 @@ def test_a_run_and_descriptors_share_the_caches(store, pages):
 
     handler.get_values([run_of(pages)])
 
-    assert handler.stats() - before == CacheStats(upc_hits=6)
+    assert handler.stats() - before == CacheStats(decoded_hits=6)
 
 
 def run_of(pages):

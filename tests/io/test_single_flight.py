@@ -93,9 +93,11 @@ def test_a_page_that_eight_threads_ask_for_is_read_and_decoded_once(store, pages
     assert (handler.stats().misses, handler.stats().joined) == (6, 42)
 
 
-def test_a_page_of_the_cpc_that_many_threads_ask_for_is_decoded_once(store, pages, threads, monkeypatch):
+def test_a_page_of_the_compressed_cache_that_many_threads_ask_for_is_decoded_once(
+    store, pages, threads, monkeypatch
+):
     store.gate.set()
-    handler = PageHandler(store, upc_bytes=0)
+    handler = PageHandler(store, decoded_bytes=0)
     handler.get_page(pages[0])
     gate, begun, decoded = threading.Event(), threading.Event(), []
     real = page_reader.decode_loaded

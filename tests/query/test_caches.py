@@ -34,11 +34,11 @@ def test_pages_that_vacuum_deletes_leave_the_caches_and_those_of_other_files_sta
     replace(store)
     after = store.snapshot().table("t")
     after.read()
-    both = store.cache_stats.upc_bytes
+    both = store.cache_stats.decoded_bytes
 
     store.vacuum(retention=1)
 
-    assert 0 < store.cache_stats.upc_bytes < both
+    assert 0 < store.cache_stats.decoded_bytes < both
     misses = store.cache_stats.misses
     after.read()
     assert store.cache_stats.misses == misses

@@ -149,7 +149,7 @@ def test_a_take_of_more_than_the_cache_holds_leaves_it_as_it_is(table, tmp_path,
     monkeypatch.setattr(row_reader, "_PART_PAGES", 7)
     monkeypatch.setattr(row_reader, "TARGET_PAGE_BYTES", 1_000)
     hot, large = ReadTrace(), ReadTrace()
-    small = sp.open(str(tmp_path / "s"), cache=sp.CacheConfig(upc_bytes=40_000, cpc_bytes=0))
+    small = sp.open(str(tmp_path / "s"), cache=sp.CacheConfig(decoded_bytes=40_000, compressed_bytes=0))
     again = small.snapshot().table("t")
     again.take([5, 6, 7], ["n"])
     rows = np.random.default_rng(1).permutation(ROWS)
@@ -159,7 +159,7 @@ def test_a_take_of_more_than_the_cache_holds_leaves_it_as_it_is(table, tmp_path,
 
     assert taken == numbers().take(rows)
     assert len(large.page_ids) == len(set(large.page_ids)) == again.pages().num_rows
-    assert (hot.misses, hot.upc_hits) == (0, 1)
+    assert (hot.misses, hot.decoded_hits) == (0, 1)
 
 
 def test_nothing_is_read_before_the_first_batch_and_no_thread_is_begun_for_it(
@@ -381,7 +381,7 @@ def test_explain_tells_what_a_scan_then_takes(table, small_windows, asked):
     list(table.scan(**asked, trace=trace))
 
     assert (plan.pages, plan.requests, plan.bytes) == (len(trace.page_ids), trace.requests, trace.bytes_read)
-    assert plan.upc_hits == plan.cpc_hits == plan.skipped == 0
+    assert plan.decoded_hits == plan.compressed_hits == plan.skipped == 0
 
 
 def test_explain_tells_skipped_pages_and_what_the_caches_hold(table):
@@ -397,7 +397,7 @@ def test_explain_tells_skipped_pages_and_what_the_caches_hold(table):
     assert n.pages + n.skipped == table.pages("n").num_rows
     assert n.pages < 3
     assert before.requests > 0
-    assert (after.requests, after.bytes, after.upc_hits) == (0, 0, after.pages)
+    assert (after.requests, after.bytes, after.decoded_hits) == (0, 0, after.pages)
     assert "skipped" in repr(after)
     assert "<table>" in after._repr_html_()
 
@@ -413,17 +413,17 @@ ASKED_OF_EXPLAIN = [
 
 
 @pytest.mark.parametrize("text", ASKED_OF_EXPLAIN)
-@pytest.mark.parametrize("upc_bytes", [0, 64 << 20])
+@pytest.mark.parametrize("decoded_bytes", [0, 64 << 20])
 @pytest.mark.parametrize("kept_in", ["folder", "memory"])
 def test_a_scan_with_a_filter_takes_no_more_than_explain_tells_and_each_page_once(
-    tmp_path, small_windows, text, upc_bytes, kept_in
+    tmp_path, small_windows, text, decoded_bytes, kept_in
 ):
     url = {"folder": str(tmp_path / "s"), "memory": f"memory://{tmp_path.name}"}[kept_in]
     with sp.create(url).transaction() as txn:
         txn._page_bytes = 1_000
         txn.create_table("t", numbers().schema)
         txn.append("t", numbers())
-    table = sp.open(url, cache=sp.CacheConfig(upc_bytes=upc_bytes)).snapshot().table("t")
+    table = sp.open(url, cache=sp.CacheConfig(decoded_bytes=decoded_bytes)).snapshot().table("t")
     trace = ReadTrace()
 
     plan = table.explain(filter=text)

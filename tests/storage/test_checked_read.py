@@ -169,7 +169,7 @@ def test_the_disk_cache_keeps_the_second_answer_for_a_page_that_came_wrong(tmp_p
     objects = WrongAnswers(inner, "", 0)
     objects.url = "s3://bucket/store"
     objects.prefix, objects.times = page.disk_path, 1
-    handler = PageHandler(objects, CacheConfig(upc_bytes=0, cpc_bytes=0, disk_path=tmp_path))
+    handler = PageHandler(objects, CacheConfig(decoded_bytes=0, compressed_bytes=0, disk_path=tmp_path))
 
     read = handler.get_page(page)
     kept = DiskCache(tmp_path, CacheConfig().disk_bytes, objects.url).get(key_of(page))

@@ -36,12 +36,14 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("cpc_bytes", [0, 1 << 30])
+@pytest.mark.parametrize("compressed_bytes", [0, 1 << 30])
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "none"])
 @pytest.mark.parametrize("name", COLUMNS)
-def test_whatever_is_read_between_values_stay(tmp_path: Path, name: str, codec: str, cpc_bytes: int) -> None:
+def test_whatever_is_read_between_values_stay(
+    tmp_path: Path, name: str, codec: str, compressed_bytes: int
+) -> None:
     values = COLUMNS[name]
-    store = sp.create(str(tmp_path / "store"), cache=sp.CacheConfig(cpc_bytes=cpc_bytes))
+    store = sp.create(str(tmp_path / "store"), cache=sp.CacheConfig(compressed_bytes=compressed_bytes))
     with store.transaction() as txn:
         txn.create_table("t", pa.schema([("x", values.type)]), properties={"codec": codec})
         txn.append("t", pa.table({"x": values}))

@@ -62,7 +62,7 @@ def store_without_caches(folder: Path, rows: pa.Table) -> Store:
     with sp.create(url, properties=QUIET).transaction() as txn:
         txn.create_table("t", rows.schema)
         txn.append("t", rows)
-    return sp.open(url, cache=CacheConfig(upc_bytes=0, cpc_bytes=0))
+    return sp.open(url, cache=CacheConfig(decoded_bytes=0, compressed_bytes=0))
 
 
 ROWS = 150_000

@@ -106,7 +106,7 @@ class PageValues:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._handler = PageHandler(store, padding=True, upc_bytes=0, cpc_bytes=0)
+        self._handler = PageHandler(store, padding=True, decoded_bytes=0, compressed_bytes=0)
         self._troubles = FaultGroups()
         self._pages = 0
 

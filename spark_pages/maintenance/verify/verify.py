@@ -176,7 +176,9 @@ def _check_table_zero(survey: Survey) -> None:
     snapshot = LogSnapshot(state, Checkpoint(state.base, survey.reader) if state.base else None)
     key = commit_key(state.version)
     try:
-        for what in table_zero_differences(snapshot, PageHandler(survey.store, upc_bytes=0, cpc_bytes=0)):
+        for what in table_zero_differences(
+            snapshot, PageHandler(survey.store, decoded_bytes=0, compressed_bytes=0)
+        ):
             survey.findings.add(FaultKind.CONTRADICTION, key, f"At {key}, table 0 {what}.", RESTORE)
         for what in dangling_references(snapshot.tables()):
             survey.findings.add(FaultKind.CONTRADICTION, key, f"At {key}, {what}.", REFERENCES)
