@@ -445,7 +445,13 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
             self._pages.bind_store(log.state.store_id)
             self._told = told
         leases = Leases(self._log, self._runtime)
-        return Snapshot(log, self._pages, self.snapshot, leases.take, leases.open_again)
+        return Snapshot(log, self._pages, self.snapshot, leases.take, leases.open_again, _connect_duckdb)
+
+
+def _connect_duckdb(snapshot: Snapshot) -> Any:
+    from spark_pages.sql.duckdb_connection import connect_duckdb  # noqa: PLC0415 - sqlglot takes 0.1 s to import
+
+    return connect_duckdb(snapshot)
 
 
 @guard

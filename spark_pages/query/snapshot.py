@@ -29,6 +29,8 @@ from spark_pages.query.system_tables import SYSTEM_TABLES, SystemTable
 from spark_pages.query.table import Table
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
     from spark_pages.query.dataset import TableDataset
 
 MOST_TABLES_ON_A_CARD = 20
@@ -58,6 +60,8 @@ class Snapshot:
         Writes a lease on a snapshot.
     open_again
         Reads the metadata of a version again after vacuum has removed objects.
+    connect_duckdb
+        Opens a database with the tables of a snapshot.
     """
 
     def __init__(
@@ -67,12 +71,14 @@ class Snapshot:
         open_snapshot: Callable[..., Snapshot] | None = None,
         take_lease: TakeLease | None = None,
         open_again: Callable[[int], LogSnapshot] | None = None,
+        connect_duckdb: Callable[[Snapshot], DuckDBPyConnection] | None = None,
     ) -> None:
         self.log = log
         self._pages = pages
         self._open_snapshot = open_snapshot
         self._take_lease = take_lease
         self._open_again = open_again
+        self._connect_duckdb = connect_duckdb
         self._committed = True
         self._system: dict[str, Table] = {}
         self._on_read: Callable[[TableId], object] = _ignore_read
@@ -158,6 +164,31 @@ class Snapshot:
     def dataset(self, name: str) -> TableDataset:
         """Return a table as a dataset for pyarrow, DuckDB and Polars; see `Table.dataset`."""
         return self.table(name).dataset()
+
+    def duckdb(self) -> DuckDBPyConnection:
+        """Open a DuckDB database in memory, in which each table is a view.
+
+        Returns
+        -------
+        duckdb.DuckDBPyConnection
+            A connection of your own: join with files and frames, use parameters, SUMMARIZE and PIVOT. Tables
+            of the namespace ``ns`` are called ``ns.table``.
+
+        Raises
+        ------
+        MissingDependencyError
+            If DuckDB is not installed.
+
+        Notes
+        -----
+        Reads no page. Columns, conditions and limits of a query reach the pages; counting rows reads none.
+        """
+        if self._connect_duckdb is None:
+            raise InvalidInputError(
+                "Cannot open a DuckDB database of this snapshot: a transaction has not committed it yet.",
+                hint="Commit first, and use a snapshot of the store.",
+            )
+        return self._connect_duckdb(self)
 
     @reopening
     def tables(self) -> list[str]:

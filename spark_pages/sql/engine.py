@@ -51,7 +51,7 @@ def check_syntax(text: str, tree: exp.Expr) -> None:
     -----
     0.1 ms; nothing is planned or run.
     """
-    duckdb = _duckdb()
+    duckdb = load_duckdb()
     connection = _database(os.getpid()).cursor()
     try:
         connection.extract_statements(for_duckdb(text, tree))
@@ -81,7 +81,7 @@ def run_query(query: ResolvedQuery, limit: int | None = None) -> pa.Table:
     -----
     About 4 ms beside reading and computing.
     """
-    duckdb = _duckdb()
+    duckdb = load_duckdb()
     datasets: list[RelationDataset] = []
     connection = _database(os.getpid()).cursor()
     try:
@@ -135,7 +135,14 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
 
 
-def _duckdb() -> ModuleType:
+def load_duckdb() -> ModuleType:
+    """Import DuckDB.
+
+    Raises
+    ------
+    MissingDependencyError
+        If it is not installed.
+    """
     try:
         import duckdb  # noqa: PLC0415 - an extra, and 0.1 s to import
     except ImportError as error:
@@ -151,7 +158,7 @@ def _database(_process: int) -> DuckDBPyConnection:
     """The database of a process. A fork needs one of its own, because threads are not forked, and keeps that
     of its parent, because closing it would wait for these threads.
     """
-    connection: DuckDBPyConnection = _duckdb().connect(":memory:", config=_CONFIG)
+    connection: DuckDBPyConnection = load_duckdb().connect(":memory:", config=_CONFIG)
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET lock_configuration = true")
     return connection
@@ -160,7 +167,7 @@ def _database(_process: int) -> DuckDBPyConnection:
 _NO_COLUMN = "nothing"
 """The one column of a table of which only the number of rows matters."""
 
-_BATCH_ROWS = 1 << 16
+BATCH_ROWS = 1 << 16
 
 _MOST_DIGITS = 38
 """Digits of DuckDB's widest decimal."""
@@ -297,7 +304,7 @@ def _value_field(kind: pa.DataType, column: str) -> pa.Field:
 class RelationScanner:
     """One reading of a data set: what DuckDB looks for in a scanner of Arrow."""
 
-    def __init__(self, dataset: RelationDataset, labels: list[str], filter: pc.Expression | None) -> None:
+    def __init__(self, dataset: Any, labels: list[str], filter: pc.Expression | None) -> None:
         self._dataset = dataset
         self._labels = labels
         self._filter = filter
@@ -323,9 +330,9 @@ def _both(filter: pc.Expression | None, hint: pc.Expression | None) -> pc.Expres
 
 def _rows_only(count: int) -> Iterator[pa.RecordBatch]:
     """So many rows of nothing; the values of all batches are the same."""
-    values = pa.nulls(min(count, _BATCH_ROWS), pa.bool_())
-    for start in range(0, count, _BATCH_ROWS):
-        yield pa.record_batch([values.slice(0, min(_BATCH_ROWS, count - start))], names=[_NO_COLUMN])
+    values = pa.nulls(min(count, BATCH_ROWS), pa.bool_())
+    for start in range(0, count, BATCH_ROWS):
+        yield pa.record_batch([values.slice(0, min(BATCH_ROWS, count - start))], names=[_NO_COLUMN])
 
 
 _INTERVAL = np.dtype([("months", np.int32), ("days", np.int32), ("nanoseconds", np.int64)])

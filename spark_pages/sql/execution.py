@@ -187,7 +187,7 @@ class TableRelation:
 
     def scan(self, columns: Sequence[str], filter: Any) -> pa.RecordBatchReader:
         """Rows that pass the filter, as a stream."""
-        return self._table.scan(columns, filter=filter)
+        return self._table._scan_few(columns, filter, None)
 
     def passing(self, rows: pa.Table, filter: Any) -> pa.Table:
         """Those of some rows that pass a filter."""
