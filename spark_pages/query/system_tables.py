@@ -121,6 +121,16 @@ class SystemTable(Table):
             columns, start, stop, filter, batch_rows, trace=trace, prefetch=prefetch
         )
 
+    def _scan_few(
+        self,
+        columns: Sequence[str],
+        filter: Filter | None,
+        batch_rows: int | None,
+        trace: ReadTrace | None = None,
+    ) -> pa.RecordBatchReader:
+        """See `Table._scan_few`."""
+        return super(SystemTable, self._chosen(0, None, filter))._scan_few(columns, filter, batch_rows, trace)
+
     def _chosen(self, start: int, stop: int | None, filter: Filter | None) -> SystemTable:
         """The table with no more rows than the filter may let pass; itself where rows are told by number."""
         parsed = self._parse(filter)

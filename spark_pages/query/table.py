@@ -234,11 +234,15 @@ class Table(TableViews):
         )
 
     def _scan_few(
-        self, columns: Sequence[str], filter: Filter | None, batch_rows: int | None
+        self,
+        columns: Sequence[str],
+        filter: Filter | None,
+        batch_rows: int | None,
+        trace: ReadTrace | None = None,
     ) -> pa.RecordBatchReader:
         """Scan for a caller who may stop after a few rows; see `ScanRequest.few`."""
         request = replace(self._scan_request(columns, 0, None, filter, batch_rows), few=True)
-        batches = scan_batches(self._source, request, None)
+        batches = scan_batches(self._source, request, trace)
         return pa.RecordBatchReader.from_batches(self._source.schema_of(request.names), batches)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:

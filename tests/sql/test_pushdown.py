@@ -45,8 +45,8 @@ def store(many_pages):
 def trace(monkeypatch):
     """Receives the pages that queries touch."""
     trace = ReadTrace()
-    scan = Table.scan
-    monkeypatch.setattr(Table, "scan", lambda *args, **kwargs: scan(*args, **kwargs, trace=trace))
+    scan = Table._scan_few
+    monkeypatch.setattr(Table, "_scan_few", lambda *args: scan(*args, trace=trace))
     return trace
 
 
