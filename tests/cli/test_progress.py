@@ -200,4 +200,4 @@ class Said:
         return "3 of 7 Spark tasks"
 
     def wait(self) -> None:
-        assert self._asked.wait(10)
+        assert self._asked.wait(60)

@@ -263,7 +263,7 @@ assert values(handler.get_pages(write_pages(store, ARRAYS)[:1])) == ARRAYS[:1]
 assert (handler.stats().disk_hits, handler.stats().misses) == (0, 1)
 """
 
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=240)
 
     assert files(folder) == [file]
 
@@ -427,7 +427,7 @@ def test_two_processes_share_a_folder_and_both_read_right(tmp_path, folder):
 
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
 
-    assert [process.communicate(timeout=60)[0].split() for process in both] == [["0", "True"]] * 2
+    assert [process.communicate(timeout=240)[0].split() for process in both] == [["0", "True"]] * 2
     assert not [path for path in files(folder) if path.suffix == ".tmp"]
     assert DiskCache(folder, 40 << 10, "").size_bytes() <= (40 << 10) * 10 // 8
 

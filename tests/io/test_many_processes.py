@@ -40,7 +40,7 @@ def in_child(work) -> int:
     """The exit code of a forked child that does the work; 0 if it gives True."""
     child = os.fork()
     if child == 0:
-        signal.alarm(30)  # a child that waits for ever must not hang the run
+        signal.alarm(120)  # a child that waits for ever must not hang the run
         try:
             os._exit(0 if work() else 1)
         except BaseException:  # noqa: BLE001 - the child must end here
@@ -116,7 +116,7 @@ def test_a_spawned_worker_is_given_the_handler_and_reads_on_its_own(store, pages
 
     worker = context.Process(target=in_spawned, args=(handler, pages, answers))
     worker.start()
-    answer = answers.get(timeout=60)
+    answer = answers.get(timeout=240)
     worker.join(60)
 
     assert answer == (True, 40)

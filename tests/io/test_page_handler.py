@@ -271,7 +271,7 @@ def test_a_forked_child_reads_on_its_own(store, pages):
 
     child = os.fork()
     if child == 0:
-        signal.alarm(30)  # a child that waits for a lock for ever must not hang the run
+        signal.alarm(120)  # a child that waits for a lock for ever must not hang the run
         found = handler.get_pages(pages)
         os._exit(0 if values(found) == [a.to_pylist() for a in ARRAYS] and handler.stats().misses == 6 else 1)
     handler._state.cache._lock.release()

@@ -16,7 +16,7 @@ from tests.io.fakes import FolderStore, MemoryStore, write_pages
 
 ARRAYS = [pa.array(range(n * 100, n * 100 + 50)) for n in range(6)]
 VALUES = [array.to_pylist() for array in ARRAYS]
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 class GatedStore(MemoryStore):

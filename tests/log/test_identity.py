@@ -257,7 +257,7 @@ class Uploading:
 
     def put(self, key: str, data: bytes) -> None:
         if key.startswith("pages/"):
-            self.has_seen_a_look.append(self.looked.wait(2))
+            self.has_seen_a_look.append(self.looked.wait(60))
         self._inner.put(key, data)
 
     def stamps(self, keys: list[str]) -> list[str | None]:

@@ -337,7 +337,7 @@ class Meeting(MeteredStore):
         if key.startswith("_log/manifests/"):
             self.asked.append(key)
             if len(self.asked) <= self._both.parties:
-                self._both.wait(timeout=20)
+                self._both.wait(timeout=60)
         return super().get(key, *most)
 
 

@@ -39,7 +39,7 @@ def append(store):
 
 child = os.fork()
 if child == 0:
-    signal.alarm(30)
+    signal.alarm(120)
     print(work("read", lambda: store.snapshot().table("t").num_rows), flush=True)
     print(work("commit", lambda: append(store)), flush=True)
     print(work("open", lambda: sp.open(url, storage_options=options).snapshot().version), flush=True)
@@ -55,7 +55,7 @@ def told(url: str, options: object, when: str) -> list[str]:
         [sys.executable, "-c", SCRIPT, url, json.dumps(options), when],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=240,
         check=True,
     )
     return ended.stdout.splitlines()

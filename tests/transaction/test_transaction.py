@@ -484,7 +484,7 @@ def test_a_member_whose_leader_was_stopped_can_resume_the_commit_of_both(landed)
         ends = []
         for n in (4, 5, 6):  # the first one keeps the other two waiting
             ends.append(threads.submit(commit_row, n))
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while objects.creates + len(store._log._group._waiting) < len(ends):
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
