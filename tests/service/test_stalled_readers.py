@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import weakref
+from contextlib import suppress
 from itertools import count
 
 import pyarrow as pa
@@ -84,23 +85,42 @@ def stall(url: str, store: sp.Store) -> tuple[fl.FlightClient, fl.FlightStreamRe
     return client, reader
 
 
+def unread_by(serving: Serving) -> int:
+    """Count the answers that were ended at their deadline while Flight sends them."""
+    return len(serving._flight._unread._by_host.get(HOST, ()))
+
+
+def leave_unread(
+    store: sp.Store, serving: Serving, url: str
+) -> list[tuple[fl.FlightClient, fl.FlightStreamReader]]:
+    """Leave as many answers unread as there are places.
+
+    On a busy machine, an answer may reach its deadline before Flight sends it; then another one is asked for.
+    """
+    held = []
+    while unread_by(serving) < PLACES:
+        with suppress(fl.FlightError):
+            held.append(stall(url, store))
+        while serving._flight.gate._inside:
+            time.sleep(0.01)
+    return held
+
+
 def question(**fields: object) -> fl.Ticket:
     return fl.Ticket(json.dumps(fields).encode())
 
 
 def test_places_are_given_back_at_the_deadline_though_nobody_reads(served):
     store, serving, url = served
-    held = [stall(url, store) for _ in range(PLACES)]
+    held = leave_unread(store, serving, url)
 
-    assert serving._flight.gate.close(10.0)  # nobody is inside any more
-    assert len(held) == PLACES
+    assert serving._flight.gate.close(60.0)  # nobody is inside any more
+    assert len(held) >= PLACES
 
 
 def test_a_host_that_leaves_answers_unread_is_refused_until_it_closes_them(served):
     store, serving, url = served
-    held = [stall(url, store) for _ in range(PLACES)]
-    while len(serving._flight._unread._by_host.get(HOST, ())) < PLACES:
-        time.sleep(0.01)
+    held = leave_unread(store, serving, url)
 
     with pytest.raises(StorageError, match="2 answers that it does not read"):
         sp.connect(url, retry_s=0).snapshot().table("big")
