@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -38,10 +39,21 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is not asked for by its marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests of Spark first: then one of two processes has them all, and one JVM serves the run."""
+    """Sort the tests, and leave cases of some to `make test-slow`.
+
+    The tests of Spark come first: then one of two processes has them all, and one JVM serves the run. Of a
+    test that is `sampled(every=n)`, all cases but each n-th are `slow`.
+    """
     spark = Path(__file__).parent / "spark"
     items.sort(key=lambda item: spark not in item.path.parents)
+    cases: Counter[str] = Counter()
+    for item in items:
+        sampled, name = item.get_closest_marker("sampled"), item.nodeid.partition("[")[0]
+        if sampled and cases[name] % sampled.kwargs.get("every", 1):
+            item.add_marker(pytest.mark.slow)
+        cases[name] += 1
 
 
 @pytest.fixture(scope="module", autouse=True)

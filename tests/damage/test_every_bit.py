@@ -80,6 +80,7 @@ def reader_of(kind: str, key: str, data: bytes) -> Callable[[Any], Any]:
     return lambda store: SlotReader(store).read(version)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted({*KINDS, "tombstone"} - {"hint", "page file"}))
 def test_every_flipped_bit_is_refused_by_the_reader_of_its_kind_which_names_the_object(kind, objects):
     key, data = objects[kind]
@@ -96,6 +97,7 @@ def test_every_flipped_bit_is_refused_by_the_reader_of_its_kind_which_names_the_
             read(one)
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_the_hint_leads_to_the_same_head(monkeypatch):
     store = small_store(monkeypatch)
     expected = store.snapshot().log.state

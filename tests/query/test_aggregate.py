@@ -79,6 +79,7 @@ def append(store: Store, values: pa.Array, page_bytes: int) -> None:
         txn.append("t", pa.table({"c": values}))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @settings(steady, max_examples=5, phases=[Phase.explicit, Phase.generate])
 @given(st.data())

@@ -259,6 +259,7 @@ def test_work_that_meets_one_fault_is_done_once_or_says_that_it_is_not(
         assert rows.equals(BASE)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(("fault", "target"), LASTING)
 def test_work_whose_requests_all_meet_a_fault_ends_in_an_honest_error_or_was_done(
     place: Place, proxy: FaultProxy, fault: Fault, target: Target

@@ -16,7 +16,7 @@ from spark_pages.errors import CommitConflictError, CommitUnknownError
 from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
 from spark_pages.store import Store
-from tests.effort import LONG
+from tests.effort import LONG, examples
 from tests.invariants import check_store
 from tests.s3.proxy import Fault, FaultProxy, Kind
 from tests.s3.server import S3Server, new_url
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.s3
 SCHEMA = pa.schema([("writer", pa.int64()), ("number", pa.int64())])
 SLOT = r"/_log/\d{20}\.avro"
 STORES = 6
-RUNS = 1_000 if LONG else 60
+RUNS = 1_000 if LONG else examples(60)
 """Late requests for each store."""
 
 Row = tuple[int, int]
@@ -65,6 +65,7 @@ def impatient(proxy: FaultProxy, url: str, timeout: str = "1s") -> Store:
     return Store(open_object_store(url, proxy.options(timeout, {"max_retries": 0})), runtime)
 
 
+@pytest.mark.sampled
 def test_commits_whose_puts_arrive_late_are_there_once_beside_those_of_another_writer(
     server: S3Server, proxy: FaultProxy
 ) -> None:

@@ -493,7 +493,7 @@ class Landings(RuleBasedStateMachine):
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("inline_bytes", [64 << 10, 300])
+@pytest.mark.parametrize("inline_bytes", [64 << 10, pytest.param(300, marks=pytest.mark.slow)])
 def test_transactions_land_in_every_order_as_a_plain_model_says(small_trees, monkeypatch, inline_bytes):
     monkeypatch.setattr(page_writer, "INLINE_TRANSACTION_BYTES", inline_bytes)
 

@@ -394,6 +394,7 @@ TYPES = {
 }
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_of_many_pages_of_every_type_are_updated(name, seed):

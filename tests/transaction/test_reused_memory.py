@@ -36,6 +36,7 @@ COLUMNS = {
 }
 
 
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("compressed_bytes", [0, 1 << 30])
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "none"])
 @pytest.mark.parametrize("name", COLUMNS)
