@@ -127,7 +127,7 @@ def plan_write(url: str, schema: pa.Schema, overwrite: bool, options: WriteOptio
     check_fits(definition, schema)
     app_id, app_version = options.app_id, options.app_version
     numbered = app_id is not None and app_version is not None
-    landed = store.transaction(app_id=app_id, app_version=app_version).landed() if numbered else None
+    landed = store.transaction(app_id=app_id, app_version=app_version).applied_version() if numbered else None
     namespace = snapshot.log.table((NAMESPACE_NAMES, split_name(options.table)[0]))
     inherited = dict(namespace.properties) if namespace is not None else {}
     return WritePlan(url, definition, snapshot.version, overwrite, options, inherited, landed)

@@ -73,7 +73,7 @@ class CatalogVerbs:
         aligned: bool = True,
         if_not_exists: bool = False,
     ) -> None:
-        """The table exists from this commit on, without rows.
+        """Create a table without rows.
 
         Parameters
         ----------
@@ -108,9 +108,9 @@ class CatalogVerbs:
 
     @verb
     def drop_table(self, table: str) -> None:
-        """The table is gone from this commit on. Earlier versions keep it; `undrop_table` brings it back.
+        """Drop a table. Earlier versions keep it; `undrop_table` restores it.
 
-        What this transaction has staged for it is given up, but for a truncate.
+        Changes of its rows that this transaction has staged are discarded, but for a truncate.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class CatalogVerbs:
 
     @verb
     def undrop_table(self, table: str) -> None:
-        """The table of this name that was dropped last is there again, with its rows.
+        """Restore the table of this name that was dropped last, with its rows.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class CatalogVerbs:
 
     @verb
     def rename_table(self, table: str, name: str) -> None:
-        """The table has another name from this commit on, or is in another namespace; no page moves.
+        """Rename a table, or move it to another namespace; no page is rewritten.
 
         Raises
         ------
@@ -145,20 +145,20 @@ class CatalogVerbs:
 
     @verb
     def truncate_table(self, table: str) -> None:
-        """The table has no rows from this commit on, but those appended after this call."""
+        """Remove all rows of a table; rows appended after this call remain."""
         self._state.check_open()
         table_ddl.truncate_table(self._state, table)
 
     @verb
     def set_table_properties(self, table: str, properties: Mapping[str, str | None]) -> None:
-        """The table has these properties from this commit on; None takes one away."""
+        """Set properties of a table; None removes one."""
         self._state.check_open()
         check_texts(properties, "properties", removable=True)
         table_ddl.set_table_properties(self._state, table, properties)
 
     @verb
     def set_comment(self, table: str, comment: str | None, column: str | None = None) -> None:
-        """The table, or one of its columns, has this comment from this commit on; None takes it away."""
+        """Set the comment of a table or of one of its columns; None removes it."""
         self._state.check_open()
         if comment is not None:
             as_str(comment, "comment")
@@ -168,7 +168,7 @@ class CatalogVerbs:
 
     @verb
     def add_column(self, table: str, column: pa.Field, default: Any = None) -> None:
-        """The table has one more column, behind the others.
+        """Add a column after the others.
 
         Parameters
         ----------
@@ -192,25 +192,25 @@ class CatalogVerbs:
 
     @verb
     def drop_column(self, table: str, column: str) -> None:
-        """The table no longer has the column. Earlier versions keep it; its id is never used again."""
+        """Drop a column. Earlier versions keep it; its id is never used again."""
         self._state.check_open()
         table_ddl.drop_column(self._state, table, column)
 
     @verb
     def rename_column(self, table: str, column: str, name: str) -> None:
-        """The column has another name from this commit on, and the pages that it had."""
+        """Rename a column; no page is rewritten."""
         self._state.check_open()
         table_ddl.rename_column(self._state, table, column, name)
 
     @verb
     def reorder_columns(self, table: str, columns: Sequence[str]) -> None:
-        """The columns named come first, in this order, and the others behind them as they were."""
+        """Put some columns first, in this order; the others follow in their order."""
         self._state.check_open()
         table_ddl.reorder_columns(self._state, table, columns)
 
     @verb
     def widen_column(self, table: str, column: str, type: pa.DataType) -> None:
-        """The column is of a wider type from this commit on; no page is rewritten.
+        """Give a column a wider type; no page is rewritten.
 
         Parameters
         ----------
@@ -232,7 +232,7 @@ class CatalogVerbs:
 
     @verb
     def set_nullable(self, table: str, column: str, nullable: bool) -> None:
-        """Rows of the column may be null from this commit on, or may not.
+        """Allow or forbid nulls in a column.
 
         Raises
         ------
@@ -244,7 +244,7 @@ class CatalogVerbs:
 
     @verb
     def set_column_properties(self, table: str, column: str, properties: Mapping[str, str | None]) -> None:
-        """The column has these properties from this commit on; None takes one away."""
+        """Set properties of a column; None removes one."""
         self._state.check_open()
         check_texts(properties, "properties", removable=True)
         table_ddl.set_column_properties(self._state, table, column, properties)
@@ -253,7 +253,7 @@ class CatalogVerbs:
 
     @verb
     def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
-        """Tables can be made in the namespace from now on.
+        """Create a namespace.
 
         Parameters
         ----------
@@ -273,7 +273,7 @@ class CatalogVerbs:
 
     @verb
     def drop_namespace(self, name: str) -> None:
-        """The namespace is gone from this commit on.
+        """Drop a namespace.
 
         Raises
         ------
@@ -285,7 +285,7 @@ class CatalogVerbs:
 
     @verb
     def set_namespace_properties(self, name: str, properties: Mapping[str, str | None]) -> None:
-        """The namespace has these properties from this commit on; None takes one away."""
+        """Set properties of a namespace; None removes one."""
         self._state.check_open()
         check_texts(properties, "properties", removable=True)
         object_ddl.set_namespace_properties(self._state, name, properties)
@@ -296,8 +296,7 @@ class CatalogVerbs:
     def create_type(
         self, name: str, base: pa.DataType | str, not_null: bool = False, check: str | None = None
     ) -> None:
-        """Columns can be of the type from now on: a domain where it has a rule, else another name for its
-        base.
+        """Create a type for columns: a domain if it has a rule, else another name for its base.
 
         Parameters
         ----------
@@ -320,7 +319,7 @@ class CatalogVerbs:
 
     @verb
     def drop_type(self, name: str) -> None:
-        """The type is gone from this commit on.
+        """Drop a type.
 
         Raises
         ------
@@ -346,7 +345,7 @@ class CatalogVerbs:
         primary_key: Sequence[str] | None = None,
         foreign_key: ForeignKey | None = None,
     ) -> None:
-        """Rows of the table keep the constraint from this commit on; those that are there already do.
+        """Add a constraint, which all existing rows must keep.
 
         Parameters
         ----------
@@ -371,6 +370,6 @@ class CatalogVerbs:
 
     @verb
     def drop_constraint(self, table: str, name: str) -> None:
-        """The table no longer has the constraint."""
+        """Drop a constraint."""
         self._state.check_open()
         object_ddl.drop_constraint(self._state, table, as_str(name, "the name of a constraint"))

@@ -67,12 +67,14 @@ class KeyRecheck:
                 yield definition, union([rows for each in traces for rows in (each.updated, each.inserted)])
 
 
-def surviving_pages(splice: StagedSplice, gone: set[int]) -> tuple[list[StagedSplice], list[tuple[int, int]]]:
+def surviving_pages(
+    splice: StagedSplice, replaced: set[int]
+) -> tuple[list[StagedSplice], list[tuple[int, int]]]:
     """Split a splice that replaces pages one by one into what survives and what must be rewritten.
 
     Parameters
     ----------
-    gone
+    replaced
         Ids of pages that others have replaced.
 
     Returns
@@ -80,16 +82,16 @@ def surviving_pages(splice: StagedSplice, gone: set[int]) -> tuple[list[StagedSp
     tuple
         The splice split into runs of pages that still exist; and the rows [first, end) of the other pages.
     """
-    if gone.isdisjoint(splice.removed):
+    if replaced.isdisjoint(splice.removed):
         return [splice], []
-    is_gone = np.array([page in gone for page in splice.removed])
+    is_replaced = np.array([page in replaced for page in splice.removed])
     entries = [page.entries if isinstance(page, StagedPage) else page.entry_count for page in splice.pages]
     rows = (splice.first_row + np.cumsum([0, *entries])).tolist()
     touched = np.array(splice.touched, np.int64).reshape(-1, 2)
     kept, lost = [], []
-    for start, stop in pairwise([0, *(np.flatnonzero(np.diff(is_gone)) + 1).tolist(), len(is_gone)]):
+    for start, stop in pairwise([0, *(np.flatnonzero(np.diff(is_replaced)) + 1).tolist(), len(is_replaced)]):
         first, end = rows[start], rows[stop]
-        if is_gone[start]:
+        if is_replaced[start]:
             lost.append((first, end))
             continue
         there = touched[(touched[:, 1] > first) & (touched[:, 0] < end)].clip(first, end)

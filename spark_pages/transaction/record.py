@@ -71,17 +71,17 @@ def build_record(
         for splice in placed.splices
     ]
     written = [changes.definitions[TableId(each)] for each in changes.tables() - ddl.altered.keys()]
-    late, late_splices = _fill_late_columns(
+    filled, fill_splices = _fill_added_columns(
         written, splices, changes.since, on, lambda: snapshot_of(state, on).log, placed.own.num_pages
     )
-    pages = placed.own.and_pages(late)
-    splices += late_splices
+    pages = placed.own.and_pages(filled)
+    splices += fill_splices
     own: Sequence[CatalogIntent] = ()
     if created or ddl:
         shown = snapshot_of(state, on)
-        late, late_splices = _extend_new_columns(ddl, shown.log, pages.num_pages)
-        pages = pages.and_pages(late)
-        splices = late_splices + splices
+        filled, fill_splices = _extend_new_columns(ddl, shown.log, pages.num_pages)
+        pages = pages.and_pages(filled)
+        splices = fill_splices + splices
         own = upgrade_intents(shown.log)
         _check_locations(changes, shown.log)
         described, catalog_splices = catalog_changes(
@@ -172,7 +172,7 @@ def _final_intent(intent: CatalogIntent, final: Mapping[int, int]) -> CatalogInt
     )
 
 
-def _fill_late_columns(
+def _fill_added_columns(
     definitions: Iterable[TableDefinition],
     splices: Sequence[Splice],
     since: int,

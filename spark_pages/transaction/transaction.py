@@ -216,7 +216,7 @@ class Transaction(CatalogVerbs):
         entry_meta: Any = None,
         page_metadata: Mapping[str, PageMetadata] | None = None,
     ) -> None:
-        """The rows stand behind the rows that the table has, from this commit on.
+        """Append rows to a table.
 
         Parameters
         ----------
@@ -275,7 +275,7 @@ class Transaction(CatalogVerbs):
 
     @verb
     def append_written(self, table: str, written: Sequence[WrittenRows]) -> None:
-        """Rows that other processes have written stand behind those of the table, from this commit on.
+        """Append rows that other processes have written.
 
         Parameters
         ----------
@@ -318,7 +318,7 @@ class Transaction(CatalogVerbs):
 
     @verb
     def update(self, table: str, column: str | None = None, rows: ArrayLike = (), values: Any = None) -> None:
-        """The rows hold other values from this commit on.
+        """Give rows other values.
 
         Parameters
         ----------
@@ -366,7 +366,7 @@ class Transaction(CatalogVerbs):
         removed: Iterable[int],
         pages: list[NewPage],
     ) -> None:
-        """A run of pages gives way to other pages with the same rows (page compaction).
+        """Replace a run of pages by other pages with the same rows (page compaction).
 
         Parameters
         ----------
@@ -399,7 +399,7 @@ class Transaction(CatalogVerbs):
         )
 
     def claim(self, claim: Claim) -> None:
-        """An owner says that it works on some rows, or (with expiry 0) that it has finished."""
+        """Record that an owner works on some rows or, with expiry 0, that it has finished."""
         self._state.check_open()
         check_kind(claim, Claim, "claim", "a Claim")
         self._state.staged.claims.append(claim)
@@ -411,7 +411,7 @@ class Transaction(CatalogVerbs):
 
     @verb
     def next_page_file(self, table: str | None = None) -> str:
-        """Key of the next page file of this transaction; where the namespace of a table has its files.
+        """Return the key of the next page file, in the location of the table's namespace.
 
         Raises
         ------
@@ -432,12 +432,12 @@ class Transaction(CatalogVerbs):
     # finishing
 
     def rollback(self) -> None:
-        """Nothing staged will ever be visible."""
+        """Discard all staged changes."""
         self._state.ended = True
         self._release()
 
     def commit(self) -> int:
-        """All that was staged is in the log, durably; gives the version.
+        """Commit all staged changes durably, and return the version.
 
         Raises
         ------
@@ -469,20 +469,19 @@ class Transaction(CatalogVerbs):
         self._state.clear()
         self._directories.clear()
 
-    def landed(self) -> int | None:
-        """The version where the pair of application and number has landed already; None where it has not.
+    def applied_version(self) -> int | None:
+        """Return the version in which the pair of application and number was committed; None if it was not.
 
         Raises
         ------
         InvalidInputError
-            If the number was passed over: a newer one has landed, and this one never did.
+            If the number was skipped: a newer one was committed, and this one never was.
 
         Notes
         -----
-        Where only commits that have been cleaned away could tell, it is taken for one that landed, since
-        numbers grow: then it is a version that came later, and `version_is_exact` is False.
-        Looks at the version on which the transaction stands. For a number older than the newest one, reads
-        the commits in between.
+        Searches up to the read version; for a number older than the newest one, reads the commits in between.
+        If those have been cleaned away, the number counts as committed, since numbers grow: then a later
+        version is returned, and `version_is_exact` is False.
         """
         applied = Committer(self._state).applied_version()
         self.version_is_exact = applied is None or applied.exact

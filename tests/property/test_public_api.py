@@ -113,7 +113,7 @@ class PublicApi(Questions, Upkeep, CatalogChanges):
             return
         landed = self.pairs.get(number)
         is_known = landed is not None and self.handle(second)._log.known().state.version >= landed
-        assert txn.landed() == (landed if is_known else None)
+        assert txn.applied_version() == (landed if is_known else None)
         version = txn.commit()
         if number in self.pairs:
             assert version == self.pairs[number]
