@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import reduce
+from operator import and_
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,25 +29,11 @@ from spark_pages.cli.arguments import (
     open_stored,
 )
 from spark_pages.display.text import size
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import ColumnNotFoundError, InvalidInputError
 
 if TYPE_CHECKING:
     from spark_pages.query.snapshot import Snapshot
     from spark_pages.query.table import Table
-import re
-from collections.abc import Sequence
-from functools import reduce
-from operator import and_
-from typing import TYPE_CHECKING
-
-from spark_pages.errors import ColumnNotFoundError
-
-if TYPE_CHECKING:
-    from spark_pages.query.table import Table
-import os
-import sys
-from contextlib import suppress
-from pathlib import Path
 
 
 def info(
@@ -194,7 +188,6 @@ def read(
     json: Json = False,
 ) -> None:
     """Exact rows, and how many pages and bytes they took."""
-    from spark_pages.cli.inspect import joined_filter
     from spark_pages.io import ReadTrace
 
     snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)

@@ -5,13 +5,17 @@ request.
 from __future__ import annotations
 
 import builtins
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from spark_pages.errors import DamageError, InvalidInputError, ObjectNotFoundError
+from spark_pages.model.run import PageRun
 from spark_pages.service.client import ServiceClient
+from spark_pages.service.extents import Extents, Stretches, clip
 from spark_pages.service.requests import piece_to_plain
 from spark_pages.service.responses import PieceName
 from spark_pages.service.wire import BYTES
@@ -20,12 +24,7 @@ from spark_pages.storage.store import CreateOutcome, ObjectInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-import threading
-from collections import OrderedDict
-from typing import Generic, TypeVar
 
-from spark_pages.model.run import PageRun
-from spark_pages.service.extents import Extents, Stretches, clip
 
 _MOST_BYTES = 16 << 20
 _MOST_RANGES = 256

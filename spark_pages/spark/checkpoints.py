@@ -7,45 +7,39 @@ that one process would write.
 
 from __future__ import annotations
 
+import io
+import pickle
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from spark_pages.format.checkpoint_tree import Node
 from spark_pages.format.features import check_writable
-from spark_pages.log.checkpoint.write_plan import PlannedSegment, UnsavedPages
+from spark_pages.log.checkpoint.object_writer import ObjectWriter
+from spark_pages.log.checkpoint.reader import TreeReader
+from spark_pages.log.checkpoint.segment_writer import SegmentWriter
+from spark_pages.log.checkpoint.write_plan import PlannedSegment, Slab, UnsavedPages
 from spark_pages.log.checkpoint.writer import write_checkpoint
 from spark_pages.log.log import Log
-from spark_pages.log.replay import ManifestPages
+from spark_pages.log.replay import LoadManifest, ManifestPages
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.chain_tree import UnloadedRun
+from spark_pages.model.actions import CheckpointRef, ManifestRef
+from spark_pages.model.chain_tree import Piece, UnloadedRun
+from spark_pages.model.run import PageRun
 from spark_pages.progress import phase
-from spark_pages.runtime import Runtime
+from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.spark.job import Start, report_as
 from spark_pages.spark.publish import publish_delta
-from spark_pages.spark.serialization import objects_of, store_url
+from spark_pages.spark.serialization import objects_of, pack_with_stats, store_url, unpack_with_stats
 from spark_pages.spark.task_counts import TaskCounts
 from spark_pages.storage import MeteredStore
 
 if TYPE_CHECKING:
     pass
-import io
-import pickle
-from collections import OrderedDict
 
-import pyarrow as pa
-
-from spark_pages.log.checkpoint.object_writer import ObjectWriter
-from spark_pages.log.checkpoint.reader import TreeReader
-from spark_pages.log.checkpoint.segment_writer import SegmentWriter
-from spark_pages.log.checkpoint.write_plan import Slab
-from spark_pages.log.replay import LoadManifest
-from spark_pages.model.actions import ManifestRef
-from spark_pages.model.chain_tree import Piece
-from spark_pages.model.run import PageRun
-from spark_pages.runtime import map_in_threads
-from spark_pages.spark.serialization import pack_with_stats, unpack_with_stats
 
 FEW_SEGMENTS = 128
 """So many are written by the driver: about a million pages, which takes less time than Spark's start."""

@@ -11,16 +11,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.chain_tree import ChainKey
+from spark_pages.model.page_schema import LOCATION_COLUMNS, STATS_SCHEMA
 from spark_pages.spark.output_folder import OutputFolder
-from spark_pages.spark.tasks import ROWS_SCHEMA, CommitRows, SegmentRows
+from spark_pages.spark.tasks import DESCRIPTOR, ROWS_SCHEMA, CommitRows, SegmentRows
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
-from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.chain_tree import ChainKey
-from spark_pages.model.page_schema import LOCATION_COLUMNS, STATS_SCHEMA
-from spark_pages.spark.tasks import DESCRIPTOR
 
 
 class SparkPages:

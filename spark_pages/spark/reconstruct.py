@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_pages.errors import InvalidInputError
@@ -29,7 +30,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint_of
 from spark_pages.spark.job import report_as
 from spark_pages.spark.output_folder import OutputFolder
-from spark_pages.spark.page_frame import SparkPages, differences
+from spark_pages.spark.page_frame import COMPARED, ORDER, SparkPages, differences
 from spark_pages.spark.positions import (
     CommitCount,
     Layout,
@@ -40,6 +41,7 @@ from spark_pages.spark.positions import (
 )
 from spark_pages.spark.serialization import objects_of, store_of, store_url
 from spark_pages.spark.tasks import (
+    ROWS_SCHEMA,
     CommitRows,
     CountCommits,
     CountSegments,
@@ -50,10 +52,7 @@ from spark_pages.storage.store import ObjectStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-import pyarrow.compute as pc
 
-from spark_pages.spark.page_frame import COMPARED, ORDER
-from spark_pages.spark.tasks import ROWS_SCHEMA
 
 _COMMITS_PER_TASK = 64
 _SEGMENTS_PER_TASK = 16

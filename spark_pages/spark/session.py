@@ -7,21 +7,9 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from spark_pages.errors import MissingDependencyError
-from spark_pages.progress import is_reporting, on_terminal
-from spark_pages.spark.failures import spark_failing
-from spark_pages.spark.package_files import LOGGING
-from spark_pages.spark.sql_statements import follow_statements
-from spark_pages.spark.versions import DELTA, installed, wrong_pair
-from spark_pages.spark.worker_boundary import worker_boundary
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,11 +18,21 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_pages.changes.feed import find_table_id
 from spark_pages.changes.history import HISTORY_SCHEMA
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import InvalidInputError, MissingDependencyError
+from spark_pages.progress import is_reporting, on_terminal
 from spark_pages.query.table_names import spelled
 from spark_pages.spark.arrow_types import spark_schema
+from spark_pages.spark.failures import spark_failing
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, version_range
+from spark_pages.spark.package_files import LOGGING
 from spark_pages.spark.serialization import store_of, store_url
+from spark_pages.spark.sql_statements import follow_statements
+from spark_pages.spark.versions import DELTA, installed, wrong_pair
+from spark_pages.spark.worker_boundary import worker_boundary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 SHORT_RUN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """A JVM for minutes on one machine: compiling less halves the processor time of a small job."""
@@ -200,7 +198,6 @@ def _check_jars(spark: SparkSession) -> None:
 
 
 def _register(spark: SparkSession) -> None:
-    from spark_pages.spark.session import register
     from spark_pages.spark.source import SparkPagesDataSource
 
     spark.dataSource.register(SparkPagesDataSource)

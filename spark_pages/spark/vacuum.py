@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
-
-import pyarrow.compute as pc
-
-from spark_pages.spark.job import report_as
-from spark_pages.spark.serialization import store_of, store_url
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_pages.errors import (
     ObjectNotFoundError,
@@ -38,7 +30,8 @@ from spark_pages.model.actions import DELETION, Commit
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.spark.failures import our_error
-from spark_pages.spark.serialization import objects_of
+from spark_pages.spark.job import report_as
+from spark_pages.spark.serialization import objects_of, store_of, store_url
 from spark_pages.storage.store import size_if_there
 
 if TYPE_CHECKING:

@@ -7,32 +7,29 @@ extensions, look at Python's variables or change these settings.
 from __future__ import annotations
 
 import os
-from functools import cache
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from sqlglot import exp
 
+from spark_pages.arrow.columns import valid_of
+from spark_pages.arrow.nested import children
 from spark_pages.catalog.identifiers import VisibleColumn
 from spark_pages.errors import InternalError, InvalidInputError, MissingDependencyError, SparkPagesError
 from spark_pages.model.names import fold_name
 from spark_pages.query.predicates.parsing import for_duckdb, shown
+from spark_pages.sql.relations import Relation
 from spark_pages.sql.resolver import ResolvedQuery
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from typing import Any
 
-import numpy as np
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
-
-from spark_pages.arrow.columns import valid_of
-from spark_pages.arrow.nested import children
-from spark_pages.sql.relations import Relation
 
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",

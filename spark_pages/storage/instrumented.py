@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import builtins
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
+from spark_pages.runtime import Runtime
 from spark_pages.storage.keys import check_key
 from spark_pages.storage.ranges import requests_for
 from spark_pages.storage.store import MAX_OBJECT_BYTES, Created, CreateOutcome, ObjectInfo, ObjectStore
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
-from spark_pages.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
