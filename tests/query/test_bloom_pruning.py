@@ -393,6 +393,7 @@ def file_with_filters(worn: bool) -> tuple[Store, str]:
     return Store(store.object_store), key
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_filters_and_of_what_is_behind_them_is_found(in_files):
     store, key = file_with_filters(worn=False)
     data = store.object_store.get(key)
@@ -428,6 +429,7 @@ def values_of(store: Store) -> dict[int, pa.Array]:
     return dict(enumerate(store.snapshot().table("t").page_values("k", pages)))
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_anywhere_in_a_page_file_with_filters_is_told_by_verify_with_file_and_page(in_files):
     store, key = file_with_filters(worn=False)
     data = store.object_store.get(key)

@@ -55,6 +55,7 @@ QUESTIONS = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("columns", ["v", "i", "vi"])
 def test_statistics_are_looked_at_as_often_after_updates_as_before(question, columns, counted):

@@ -37,6 +37,7 @@ def test_empty_pages_at_one_row_stand_as_in_the_chain(spark: SparkSession, chain
     assert result["equal_to_local"], result["differences"]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("check", [True, False])
 def test_the_output_has_empty_pages_in_chain_order(
     spark: SparkSession, chains: Chains, tmp_path: Path, check: bool
@@ -48,6 +49,7 @@ def test_the_output_has_empty_pages_in_chain_order(
     assert written_orders(pq.read_table(output)) == chain_orders(chains.store)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("checkpoints", [set(), {12, 25}])
 def test_chains_full_of_empty_pages_are_reconstructed(
     spark: SparkSession, tmp_path: Path, small_trees: object, checkpoints: set[int]

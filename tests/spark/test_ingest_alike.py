@@ -139,6 +139,7 @@ def store(tmp_path: Path) -> sp.Store:
     return sp.create(str(tmp_path / "store"))
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("rows", TYPES.values(), ids=TYPES)
 def test_columns_of_a_file_have_the_types_and_values_that_spark_gives_them(
     spark: SparkSession, store: sp.Store, tmp_path: Path, rows: pa.Table
@@ -148,6 +149,7 @@ def test_columns_of_a_file_have_the_types_and_values_that_spark_gives_them(
     check_alike(spark, store, source)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("files", FOLDERS.values(), ids=FOLDERS)
 def test_a_folder_has_the_files_and_columns_that_spark_finds_in_it(
     spark: SparkSession, store: sp.Store, tmp_path: Path, files: dict[str, pa.Table]
@@ -157,6 +159,7 @@ def test_a_folder_has_the_files_and_columns_that_spark_finds_in_it(
     check_alike(spark, store, source)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("below", ["year=2020/a.parquet", "year=2020"])
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
 def test_folders_above_what_is_named_are_no_columns(

@@ -113,6 +113,7 @@ def test_a_transaction_that_updates_many_times_its_memory_stays_below_it(tmp_pat
     assert store.snapshot().table("t").read().equals(after(BEFORE, calls))
 
 
+@pytest.mark.slow
 def test_one_call_that_brings_many_times_the_memory_stays_below_it(tmp_path):
     store = store_without_caches(tmp_path, BEFORE)
     calls = many_updates()
@@ -130,6 +131,7 @@ def test_one_call_that_brings_many_times_the_memory_stays_below_it(tmp_path):
     assert store.snapshot().table("t").read().equals(after(BEFORE, calls))
 
 
+@pytest.mark.slow
 def test_a_transaction_that_reads_what_it_has_updated_stays_below_its_memory(tmp_path):
     noise = [pa.array(np.random.default_rng(seed).integers(0, 1 << 62, 2_000_000)) for seed in range(2)]
     store = store_without_caches(tmp_path, pa.table({"n": noise[0]}))
