@@ -216,7 +216,7 @@ def check_versions_stay(objects: ObjectStore, history: Mapping[int, Rows]) -> No
     oldest = retention.min_readable if retention else 0
     for version in sorted(history):
         if version < oldest:
-            with pytest.raises(SnapshotExpiredError, match=f"ersion {version} "):
+            with pytest.raises(SnapshotExpiredError, match=rf"ersion {version}\b"):
                 store.snapshot(version=version)
         else:
             assert rows_of(store, version) == history[version], f"version {version} moved"

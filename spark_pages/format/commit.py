@@ -117,13 +117,15 @@ def encode_commit(commit: Commit, encoded: Mapping[str, EncodedTransaction] = _N
     except TooManyItemsError as error:
         raise InvalidInputError(
             f"Cannot write commit {commit.version}: {error}.",
-            hint="Do it in several transactions, each of fewer pages.",
+            hint="Split it into several transactions, each of fewer pages: `store.transaction()` for each "
+            "part.",
         ) from error
     if len(data) > MAX_COMMIT_BYTES:
         raise InvalidInputError(
             f"Cannot write commit {commit.version}: it would have {len(data)} bytes, and a commit holds at "
             f"most {MAX_COMMIT_BYTES}.",
-            hint="Do it in several transactions, each of fewer pages.",
+            hint="Split it into several transactions, each of fewer pages: `store.transaction()` for each "
+            "part.",
             size_bytes=len(data),
         )
     return data, digest
@@ -161,21 +163,26 @@ def decode_slot(data: bytes, key: str) -> Commit | Tombstone:
         If it needs a newer release.
     """
     if len(data) > MAX_COMMIT_BYTES:
-        raise DamageError(f"{key} holds {len(data)} bytes: expected at most {MAX_COMMIT_BYTES}.", key=key)
+        raise DamageError(
+            f"Cannot read commit {key}: it holds {len(data)} bytes, expected at most {MAX_COMMIT_BYTES}.",
+            key=key,
+        )
     try:
         records, claimed = decode_container(data, _SCHEMA, key)
         slot = _from_records(records, claimed, len(data), key)
         wrong = why_commit_is_invalid(slot) if isinstance(slot, Commit) else None
         if wrong is not None:
-            raise DamageError(f"{key} holds numbers that cannot be true: {wrong}.", key=key)
+            raise DamageError(
+                f"Cannot read commit {key}: it holds numbers that cannot be true: {wrong}.", key=key
+            )
         return slot
     except SparkPagesError:
         raise
     except Exception as error:
         _refuse_newer(error, key)
         raise DamageError(
-            f"{key} is not a commit: expected an Avro container of spark_pages, found {len(data)} bytes "
-            f"that fail with {type(error).__name__}: {str(error)[:200]}.",
+            f"Cannot read commit {key}: expected an Avro container of spark_pages, found {len(data)} "
+            f"bytes that fail with {type(error).__name__}: {str(error)[:200]}.",
             key=key,
         ) from error
 
@@ -226,9 +233,13 @@ def _heading(data: bytes, version: int, key: str) -> tuple[str, dict[str, Any], 
         raise
     except Exception as error:
         _refuse_newer(error, key)
-        raise DamageError(f"{key} is not a commit: {type(error).__name__}.", key=key) from error
+        raise DamageError(
+            f"Cannot read commit {key}: its header is not one of a commit ({type(error).__name__}).", key=key
+        ) from error
     if found != version:
-        raise DamageError(f"{key} holds commit {found}: objects were swapped.", key=key)
+        raise DamageError(
+            f"Cannot read commit {key}: it holds commit {found}, so objects were swapped.", key=key
+        )
     return name, header, claimed
 
 
@@ -273,12 +284,16 @@ def _from_records(records: list[Any], digest: str, size_bytes: int, key: str) ->
             record.get("store_id", ""),
         )
     if not kinds or kinds[0] != _COMMIT or set(kinds[1:]) != {"spark_pages.Transaction"}:
-        raise DamageError(f"{key} holds {kinds}: expected a commit header and transactions.", key=key)
+        raise DamageError(
+            f"Cannot read commit {key}: expected a commit header and transactions, found {kinds}.", key=key
+        )
     header = records[0][1]
     check_readable(header["format_version"], header["reader_features"], key)
     if header["transactions"] != len(records) - 1:
         raise DamageError(
-            f"{key} announces {header['transactions']} transactions but holds {len(records) - 1}.", key=key
+            f"Cannot read commit {key}: it announces {header['transactions']} transactions but holds "
+            f"{len(records) - 1}.",
+            key=key,
         )
     return Commit(
         version=Version(header["version"]),
@@ -518,7 +533,7 @@ def definition_from_plain(
         # Arrow decodes names only when it is asked for them.
         _ = [*schema.names, *(str(kind) for kind in schema.types if pa.types.is_nested(kind))]
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DamageError(f"The schema of table {name!r} cannot be read: {error}.") from error
+        raise DamageError(f"Cannot read the schema of table {name!r}: {error}.") from error
     return TableDefinition(
         table_id=TableId(table_id),
         name=name,

@@ -165,10 +165,14 @@ def check_container(data: bytes, claimed: str, key: str) -> None:
     """
     hexadecimal = claimed.encode()
     if len(hexadecimal) != DIGEST_HEX_LENGTH or data.count(hexadecimal) != 1:
-        raise DamageError(f"{key} does not carry its digest exactly once: it was damaged.", key=key)
+        raise DamageError(
+            f"Cannot read {key}: it does not carry its digest exactly once, so it was damaged.", key=key
+        )
     found = digest_of(data.replace(hexadecimal, _ZEROS.encode()))
     if found != claimed:
-        raise DamageError(f"{key} should have digest {claimed} but has {found}: it was damaged.", key=key)
+        raise DamageError(
+            f"Cannot read {key}: expected digest {claimed}, found {found}, so it was damaged.", key=key
+        )
 
 
 class ContainerSchema:

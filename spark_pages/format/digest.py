@@ -32,15 +32,15 @@ def check_object(data: bytes, location: Location) -> bytes:
     """
     if len(data) != location.length:
         raise DamageError(
-            f"{location.key} should hold {location.length} bytes but holds {len(data)}: it was cut or "
-            f"replaced.",
+            f"Cannot read {location.key}: expected {location.length} bytes, found {len(data)}, so it "
+            "was cut or replaced.",
             key=location.key,
         )
     found = digest_of(data)
     if found != location.digest:
         raise DamageError(
-            f"{location.key} should have digest {location.digest} but has {found}: it was damaged or "
-            f"replaced.",
+            f"Cannot read {location.key}: expected digest {location.digest}, found {found}, so it was "
+            "damaged or replaced.",
             key=location.key,
         )
     return data

@@ -60,9 +60,9 @@ def check_readable(format_version: int, reader_features: Iterable[str], key: str
     if format_version > FORMAT_VERSION or unknown:
         needs = f" with reader features {', '.join(unknown)}" if unknown else ""
         raise UnsupportedFormatError(
-            f"{key} needs format {format_version}{needs}; this release reads format {FORMAT_VERSION} with "
-            f"{', '.join(sorted(READER_FEATURES)) or 'no'} features.",
-            hint="Upgrade spark-pages.",
+            f"Cannot read {key}: it needs format {format_version}{needs}; this release reads format "
+            f"{FORMAT_VERSION} with {', '.join(sorted(READER_FEATURES)) or 'no'} features.",
+            hint="Upgrade to the release that wrote it, or a later one: `pip install --upgrade spark-pages`.",
             key=key,
         )
 
@@ -78,9 +78,9 @@ def check_writable(features: Features) -> None:
     unknown = sorted(set(features.writer) - WRITER_FEATURES)
     if unknown:
         raise UnsupportedFormatError(
-            f"The store asks its writers to know {', '.join(unknown)}, which this release does not. It may "
-            f"be read, not written.",
-            hint="Upgrade spark-pages.",
+            f"Cannot write to the store: it asks its writers to know {', '.join(unknown)}, which this "
+            "release does not. It may be read.",
+            hint="Upgrade before writing: `pip install --upgrade spark-pages`.",
             features=unknown,
         )
 

@@ -78,8 +78,8 @@ def check_free(store: ObjectStore, folder: str) -> None:
     of_stores = (info.key for each in around for info in store.list(f"{each}/_log/"))
     for key in chain(of_stores, foreign):
         raise InvalidInputError(
-            f"Folder {folder!r} cannot hold page files of this store: {key} is of somebody else.",
-            hint="Choose a folder that is empty.",
+            f"Cannot put page files of this store into folder {folder!r}: {key} is of somebody else.",
+            hint=f"Set property 'location' to a folder that is empty, such as '{folder}-pages'.",
         )
 
 

@@ -99,7 +99,7 @@ def decode_table(
     except (pa.ArrowException, KeyError, OSError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"
     raise DamageError(
-        f"{key} should be Parquet with columns {', '.join(schema.names)}, but: {reason}", key=key
+        f"Cannot read {key}: expected Parquet with columns {', '.join(schema.names)}, but: {reason}", key=key
     )
 
 

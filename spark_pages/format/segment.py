@@ -230,7 +230,7 @@ def _unsorted(stored: dict[str, pa.Array]) -> str | None:
 
 def _check(wrong: str | None, key: str) -> None:
     if wrong is not None:
-        raise DamageError(f"{key} holds descriptors that cannot be true: {wrong}.", key=key)
+        raise DamageError(f"Cannot read {key}: it holds descriptors that cannot be true: {wrong}.", key=key)
 
 
 def _offsets(stored: pa.Array, alloc: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -78,7 +78,10 @@ def as_stream(data: Any) -> RowStream:
         return _of_table(data)
     reason = "expected columns with names and __arrow_c_stream__, such as a pyarrow.Table"
     if isinstance(data, type | pa.Array | pa.ChunkedArray):
-        raise InvalidInputError(f"Cannot append a {type(data).__name__}: {reason}.")
+        raise InvalidInputError(
+            f"Cannot append a {type(data).__name__}: {reason}.",
+            hint="Convert the column to one type, such as `data[name].astype(str)`.",
+        )
     try:
         if hasattr(data, "__arrow_c_stream__"):
             reader = _reader_of(data)
@@ -89,20 +92,33 @@ def as_stream(data: Any) -> RowStream:
     except SparkPagesError:
         raise  # also a ValueError
     except LossError as error:
-        raise InvalidInputError(f"Cannot append a {type(data).__name__}: {error}.") from error
+        raise InvalidInputError(
+            f"Cannot append a {type(data).__name__}: {error}.",
+            hint="Convert it by `pyarrow.table(data)` first, which shows which column does not convert.",
+        ) from error
     except NOT_ARROW as error:
         unknown = _unknown_column(data)
         what = "it" if unknown is None else f"its column {unknown!r}"
         reason = f"Arrow does not read {what}: {error}"
-        raise InvalidInputError(f"Cannot append a {type(data).__name__}: {reason}.") from error
-    raise InvalidInputError(f"Cannot append a {type(data).__name__}: {reason}.")
+        raise InvalidInputError(
+            f"Cannot append a {type(data).__name__}: {reason}.",
+            hint="Convert the column to one type, such as `data[name].astype(str)`.",
+        ) from error
+    raise InvalidInputError(
+        f"Cannot append a {type(data).__name__}: {reason}.",
+        hint="Convert the column to one type, such as `data[name].astype(str)`.",
+    )
 
 
 def _of_table(table: pa.Table) -> RowStream:
     try:
         table.validate()  # sizes of buffers, in a few microseconds: `nbytes` reads offsets
     except pa.ArrowException as error:
-        raise SchemaMismatchError(f"Cannot append a table: it contradicts itself: {error}.") from error
+        raise SchemaMismatchError(
+            f"Cannot append a table: it contradicts itself: {error}.",
+            hint="Write it anew by `pyarrow.concat_tables([table]).combine_chunks()`, or find the batch "
+            "by `table.validate(full=True)`.",
+        ) from error
     size_bytes = table.get_total_buffer_size()
     if size_bytes > _SMALL_BYTES:  # of a slice the whole, but found out quickly
         size_bytes = referenced_bytes(table)
@@ -132,7 +148,7 @@ def _reader_of(stream: Any) -> pa.RecordBatchReader:
         if str(kind) == "Object":
             raise InvalidInputError(
                 f"Cannot append a {type(stream).__name__}: its column {name!r} holds Python objects.",
-                hint="Convert them to text, numbers or structs.",
+                hint=f"Convert column {name!r} to text, numbers or structs.",
             )
     return stream if isinstance(stream, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(stream)
 
@@ -175,10 +191,15 @@ def _checked_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         except (pa.ArrowException, LossError) as error:
             raise SchemaMismatchError(
                 f"Cannot append batch {number} of a stream: {error}.",
-                hint="Give every batch the schema of its stream.",
+                hint="Give every batch the schema of its stream: "
+                "`pyarrow.RecordBatchReader.from_batches(schema, batches)`.",
             ) from error
         except (*NOT_ARROW, RuntimeError) as error:  # of what hands out the batches
-            raise InvalidInputError(f"Cannot read batch {number} of a stream: {error}.") from error
+            raise InvalidInputError(
+                f"Cannot read batch {number} of a stream: {error}.",
+                hint="Read the stream by itself, `pyarrow.RecordBatchReader.read_next_batch`: it fails "
+                "likewise.",
+            ) from error
         yield batch
 
 
@@ -198,7 +219,8 @@ def _table_of(columns: Mapping[str, Any]) -> pa.Table:
         if isinstance(each, str | bytes | Mapping):
             raise InvalidInputError(
                 f"Cannot append column {shortened(name)} of a mapping: expected a list of values, found "
-                f"{shortened(each)} ({type(each).__name__})."
+                f"{shortened(each)} ({type(each).__name__}).",
+                hint=f"Put the values of column {shortened(name)} into a list: [{shortened(each)}].",
             )
         try:
             is_arrow = isinstance(each, pa.Array | pa.ChunkedArray)
@@ -208,13 +230,14 @@ def _table_of(columns: Mapping[str, Any]) -> pa.Table:
         except NOT_ARROW as error:
             raise InvalidInputError(
                 f"Cannot append column {shortened(name)} of a mapping: {error}.",
-                hint="Give its values as a pyarrow.Array of the type that they have.",
+                hint=f"Give the values of {shortened(name)} as a pyarrow.Array of the type that they have.",
             ) from error
     try:
         return pa.table(arrays)
     except NOT_ARROW as error:
         raise InvalidInputError(
-            f"Cannot append this mapping: expected columns of equal length by name, found: {error}"
+            f"Cannot append this mapping: expected columns of equal length by name, found: {error}",
+            hint="Give every column as many values, such as {'n': [1, 2], 's': ['a', 'b']}.",
         ) from error
 
 
@@ -252,13 +275,17 @@ def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
         raise  # also a ValueError
     except NOT_ARROW as error:
         raise SchemaMismatchError(
-            f"Column {wanted.name!r} of {table!r} holds {wanted.type}, and the values given do not fit: "
-            f"{error}"
+            f"Cannot store values in column {wanted.name!r} of {table!r}: it holds {wanted.type}, and "
+            f"the values given do not fit: {error}",
+            hint=f"Convert the values to {wanted.type}, or widen the column: `transaction.widen_column`.",
         ) from error
     nulls = 0 if wanted.nullable else sum(map(_nulls, chunks))
     if nulls:
         raise SchemaMismatchError(
-            f"Column {wanted.name!r} of {table!r} is not nullable, but {nulls} of the values given are null."
+            f"Cannot store nulls in column {wanted.name!r} of {table!r}: it is not nullable, and "
+            f"{nulls} of the values given are null.",
+            hint=f"Leave those rows out, or allow nulls: `transaction.set_nullable({table!r}, "
+            f"{wanted.name!r}, True)`.",
         )
     if has_required(wanted.type):
         for chunk in chunks:
@@ -273,8 +300,9 @@ def _check_required(values: pa.Array, column: str, table: str) -> None:
     missing = null_of_required(values)
     if missing is not None:
         raise SchemaMismatchError(
-            f"Field {missing!r} inside of column {column!r} of {table!r} is not nullable, but some of the "
-            "values given are null."
+            f"Cannot store nulls in field {missing!r} inside of column {column!r} of {table!r}: it is "
+            "not nullable, and some of the values given are null.",
+            hint=f"Fill the nulls in {missing!r}, or use a column whose field is nullable.",
         )
 
 

@@ -38,8 +38,8 @@ def check_padding(padding: BytesLike, *, where: str) -> None:
     """
     if bytes(padding) != _ZEROS[: len(padding)]:
         raise DamageError(
-            f"{where} should have {len(padding)} zeros behind it up to the next page, but has other bytes: "
-            f"the file was damaged, or not padded with zeros."
+            f"Cannot read {where}: it should have {len(padding)} zeros behind it up to the next page, "
+            "but has other bytes: the file was damaged, or not padded with zeros."
         )
 
 
@@ -149,7 +149,7 @@ class PageFileWriter:
         One request.
         """
         if self._finished:
-            raise InternalError(f"Cannot finish {self.key} twice.")
+            raise InternalError(f"Cannot finish {self.key}: it is finished already.")
         if self._size:
             self._store.put(self.key, self._joined_parts())
         self._finished = True

@@ -119,7 +119,8 @@ class LocalFile:
             done = self._fill(view, first, end - first)
         except OSError as error:
             raise StorageError(
-                f"Cannot read {length} bytes at {offset} of {self.path}: {error.strerror}."
+                f"Cannot read {length} bytes at {offset} of {self.path}: {error.strerror}.",
+                hint="Check the disk with `dmesg` or `spark-pages doctor URL`, then read again.",
             ) from error
         if done < end - first:
             raise _short_read_error(self.path, offset, length, first + done)
@@ -261,13 +262,22 @@ class OpenFiles:
                 self.close()
                 return LocalFile(path)
         except FileNotFoundError as error:
-            raise ObjectNotFoundError(f"Cannot read {path}: there is no such file.", key=key) from error
+            raise ObjectNotFoundError(
+                f"Cannot read {path}: there is no such file.",
+                hint="Put the file back from a copy of the store; `spark-pages verify URL` names all that "
+                "are missing.",
+                key=key,
+            ) from error
         except OSError as error:
             with suppress(OSError):
                 status = os.stat(path, follow_symlinks=False)
                 if not stat.S_ISREG(status.st_mode) and not stat.S_ISLNK(status.st_mode):
                     raise _no_file(path, status) from error  # such as a socket
-            raise StorageError(f"Cannot open {path}: {error.strerror}.", key=key) from error
+            raise StorageError(
+                f"Cannot open {path}: {error.strerror}.",
+                hint=f"Check by `ls -l {path}` that the file can be read.",
+                key=key,
+            ) from error
 
     def _keep(self, key: str, file: LocalFile) -> LocalFile:
         """The file to use for a key: the one given, or the one that another thread has opened meanwhile."""

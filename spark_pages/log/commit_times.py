@@ -68,7 +68,7 @@ def resets_of(properties: Mapping[str, str]) -> tuple[ClockReset, ...]:
         return tuple(ClockReset(*map(int, each.split(":"))) for each in text.split())
     except (TypeError, ValueError):
         raise DamageError(
-            f"The store property {RESETS_PROPERTY!r} is {text!r}: expected clock resets."
+            f"Cannot read the store property {RESETS_PROPERTY!r}: expected clock resets, found {text!r}."
         ) from None
 
 

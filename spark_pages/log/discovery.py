@@ -51,8 +51,8 @@ def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) 
         if newest < 0:
             slots.check_first()
             raise StoreNotFoundError(
-                f"There is no spark_pages store at {slots.store.url}.",
-                hint="Create one with spark_pages.create(url) or `spark-pages create URL`.",
+                f"Cannot open {slots.store.url}: there is no spark_pages store.",
+                hint="Create one with `spark_pages.create(url)` or `spark-pages create URL`.",
                 url=slots.store.url,
             )
         named = slots.read(newest)
@@ -148,8 +148,8 @@ def _jump(slots: SlotReader, tree: TreeReader, tombstone: Tombstone, version: in
         ref = newest.checkpoint if newest else None
     if ref is not None and ref.version > version:  # no vacuum deletes what the newest commit names
         raise DamageError(
-            f"{ref.location.key} is missing or damaged, and the log begins there: the commits before version "
-            f"{ref.version} have been cleaned away.",
+            f"Cannot open the store: {ref.location.key} is missing or damaged, and the log begins "
+            f"there, because the commits before version {ref.version} have been cleaned away.",
             hint="Run `spark-pages repair URL`, which tells whether it can be made again.",
             key=ref.location.key,
         )
@@ -275,7 +275,9 @@ def version_at(read_time_us: Callable[[int], int], head: int, timestamp_us: int)
     """
     if read_time_us(0) > timestamp_us:
         raise VersionNotFoundError(
-            f"The store was created after {moment(timestamp_us, precise=True)} UTC: no version is that old.",
+            "Cannot find a version of that time: the store was created after "
+            f"{moment(timestamp_us, precise=True)} UTC.",
+            hint="Pass a later `timestamp`: `store.history()` has those of all versions.",
             timestamp_us=timestamp_us,
         )
     low, high = 0, head + 1

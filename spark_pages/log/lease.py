@@ -67,14 +67,18 @@ class ReaderLease(Generic[LeasedT]):
         """
         duration = as_duration(duration, "duration")
         if duration <= timedelta(0):
-            raise InvalidInputError(f"A lease of {duration} would be over at once: give a positive duration.")
+            raise InvalidInputError(
+                f"Cannot lease a version for {duration}: the lease would be over at once.",
+                hint="Pass a positive `duration`, such as `timedelta(hours=1)`.",
+            )
         expires_at_us = self._now_us() + duration // timedelta(microseconds=1)
         try:
             expires_at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=expires_at_us)
         except OverflowError as error:
             raise InvalidInputError(
-                f"A lease of {duration} would end after the year 9999: give a shorter duration; "
-                f"a tag keeps a version for as long as it is there."
+                f"Cannot lease a version for {duration}: the lease would end after the year 9999.",
+                hint="Pass a shorter `duration`; `store.tag` keeps a version for as long as the tag is "
+                "there.",
             ) from error
         self._write(Lease(self.lease_id, Version(self.snapshot.version), expires_at_us))
         self.expires_at = expires_at

@@ -270,8 +270,8 @@ class Log:
                 raise outcome.error
             case _:
                 raise StoreExistsError(
-                    f"There is a spark_pages store at {self.store.url} already.",
-                    hint="Open it with spark_pages.open(url), or choose another address.",
+                    f"Cannot create a store at {self.store.url}: there is one already.",
+                    hint="Open it with `spark_pages.open(url)`, or choose another address.",
                     url=self.store.url,
                 )
 
@@ -286,10 +286,10 @@ class Log:
         remains = [info for info in remains if not info.key.startswith(CLOCK_PREFIX)]
         if remains and all(info.key != commit_key(0) for info in remains):
             raise StoreExistsError(
-                f"There are remains of a store at {self.store.url}: no first commit, but {len(remains)} "
-                f"objects of a log, such as {remains[0].key}. No store can begin among them; nothing was "
+                f"Cannot create a store at {self.store.url}: there are remains of one, no first "
+                f"commit but {len(remains)} objects of a log, such as {remains[0].key}. Nothing was "
                 "written.",
-                hint="Choose another address; or delete what is below _log/, if nobody needs it.",
+                hint="Choose another `url`; or delete what is below _log/, if nobody needs it.",
                 url=self.store.url,
             )
 
@@ -347,7 +347,7 @@ class Log:
             case Refused():
                 raise refused_error(outcome, tried)
             case Deferred():
-                raise InternalError("A transaction was put off for ever.")
+                raise InternalError("Cannot commit: a transaction was put off for ever.")
 
     def after_losses(self) -> Callable[[int], bool]:
         """Waits once others were first for the n-th time; gives whether a commit of now has time left."""

@@ -44,10 +44,13 @@ def check_store_properties(properties: Mapping[str, str | None]) -> None:
             continue  # it is unset, whatever it was
         if name in _NUMBERS and not (value.isascii() and value.isdigit() and int(value[:20]) <= _MOST):
             raise InvalidInputError(
-                f"The property {name} of a store is {value!r}: expected a whole number from 0 to {_MOST}."
+                f"Cannot set property {name} of a store to {value!r}: expected a whole number from 0 "
+                f"to {_MOST}.",
+                hint="Set it to a number such as '0', which switches it off, or leave it out.",
             )
         if name.partition(".")[0] in _OF_TABLES:
             raise InvalidInputError(
-                f"The property {name} is none of a store: it would hold for nothing.",
-                hint="Give it to a table or to a namespace.",
+                f"Cannot set property {name} of a store: it has no meaning there.",
+                hint="Set it on a table or namespace: `transaction.set_table_properties`, "
+                "`transaction.set_namespace_properties`.",
             )

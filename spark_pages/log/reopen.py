@@ -85,10 +85,10 @@ def conflict_if_vacuumed(read_version: int) -> Iterator[None]:
         raise _is_needed(missing) from missing
     except SnapshotExpiredError as expired:
         raise CommitConflictError(
-            f"The transaction that read version {read_version} was overtaken by a vacuum, and what it must "
-            f"read to commit is gone: {expired.message} Nothing was committed.",
-            hint="Read again and repeat the transaction; a lease on `txn.snapshot` holds its version while "
-            "it runs.",
+            f"Cannot commit the transaction that read version {read_version}: it was overtaken by a "
+            f"vacuum, and what it must read to commit is gone. {expired.message} Nothing was "
+            "committed.",
+            hint="Repeat it from the start; `txn.snapshot.lease(duration)` holds its version while it runs.",
             read_version=read_version,
         ) from expired
 
@@ -150,7 +150,8 @@ def retrying(
 
 def _is_needed(missing: ObjectNotFoundError) -> DamageError:
     return DamageError(
-        f"An object is missing that a version which can still be read needs: {missing.message}",
+        "Cannot read a version that is still readable: an object that it needs is missing. "
+        f"{missing.message}",
         hint="Run `spark-pages verify`.",
         **missing.context,
     )

@@ -168,14 +168,14 @@ class Fold:
         """Go on to the state after the commit."""
         if commit.version != self._version + 1 or commit.parent_digest != self._digest:
             raise DamageError(
-                f"Commit {commit.version} does not continue the log: expected version {self._version + 1} "
-                f"on a parent with digest {self._digest or 'none'}, found parent "
-                f"{commit.parent_digest or 'none'}."
+                f"Cannot apply commit {commit.version}: expected version {self._version + 1} on a "
+                f"parent with digest {self._digest or 'none'}, found parent "
+                f"{commit.parent_digest or 'none'}, so it does not continue the log."
             )
         if commit.timestamp_us <= self._timestamp_us:
             raise DamageError(
-                f"Commit {commit.version} is of time {commit.timestamp_us} µs, not later than its parent's "
-                f"{self._timestamp_us} µs."
+                f"Cannot apply commit {commit.version}: it is of time {commit.timestamp_us} µs, not "
+                f"later than its parent's {self._timestamp_us} µs."
             )
         for record in commit.records:
             self.record(record, commit.version)
@@ -256,8 +256,8 @@ class Fold:
             known = self._version
         if known is not None:
             raise DamageError(
-                f"Commit {version} repeats {whose} token {token} of commit {known}: the log was written by a "
-                f"faulty writer."
+                f"Cannot apply commit {version}: it repeats {whose} token {token} of commit {known}, "
+                "so the log was written by a faulty writer."
             )
         self._tokens[token] = version
 
@@ -283,7 +283,10 @@ class Fold:
             self._names[name] = None
         elif intent.kind in (IntentKind.TRUNCATE, IntentKind.PURGE):
             if intent.definition is None:
-                raise DamageError(f"The intent to {intent.kind.value} {intent.name!r} lacks the definition.")
+                raise DamageError(
+                    f"Cannot apply a commit: its intent to {intent.kind.value} {intent.name!r} lacks "
+                    "the definition."
+                )
             for key in intent.definition.chains:
                 nothing = PageRun(empty_batch(PAGE_SCHEMA))
                 self._edit(key, ChainEdit(0, (), 0, nothing, True, version))
@@ -375,15 +378,15 @@ def _added(
         listed_pages = record.manifests[splice.source - 1].num_pages
     if not 0 <= splice.source <= len(record.manifests) or not 0 <= start <= start + pages <= listed_pages:
         raise DamageError(
-            f"A splice of commit {version} takes pages [{start}, {splice.stop}) of source {splice.source}, "
-            f"which does not have them."
+            f"Cannot apply commit {version}: a splice takes pages [{start}, {splice.stop}) of source "
+            f"{splice.source}, which does not have them."
         )
     if splice.source == 0:
         run = own.run(start, splice.stop)
         if run.num_rows != splice.added_entries or run.num_pages != pages:
             raise DamageError(
-                f"A splice of commit {version} announces {pages} pages with {splice.added_entries} rows, but "
-                f"its pages are {run.num_pages} with {run.num_rows}."
+                f"Cannot apply commit {version}: a splice announces {pages} pages with "
+                f"{splice.added_entries} rows, but its pages are {run.num_pages} with {run.num_rows}."
             )
         return run
     manifest = record.manifests[splice.source - 1]
@@ -415,8 +418,8 @@ class ManifestPages:
         listed = loaded[0]
         if listed.num_rows != self.manifest.num_pages:
             raise DamageError(
-                f"{self.manifest.location.key} should list {self.manifest.num_pages} pages but lists "
-                f"{listed.num_rows}."
+                f"Cannot read {self.manifest.location.key}: it should list {self.manifest.num_pages} "
+                f"pages but lists {listed.num_rows}."
             )
         start, count = self.start, self.stop - self.start
         batch = form_ids(listed.slice(start, count), self.version, self.manifest.base_ordinal + start)

@@ -82,13 +82,18 @@ def _number(properties: Mapping[str, str], name: str) -> int | None:
         return int(properties[name])
     except ValueError:
         raise InvalidInputError(
-            f"The property {name} of the store is {properties[name]!r}: expected a whole number."
+            f"Cannot use property {name} of the store with value {properties[name]!r}: expected a "
+            "whole number.",
+            hint=f"Set it to a whole number: `transaction.set_properties({{{name!r}: '30'}})`.",
         ) from None
 
 
 def _checked(keep: RetentionPolicy) -> RetentionPolicy:
     if min(keep.versions or 0, keep.age_us or 0) < 0:
-        raise InvalidInputError("A retention is never negative: give a timedelta, or a number of versions.")
+        raise InvalidInputError(
+            "Cannot retain versions for a negative time or number: expected 0 at least.",
+            hint="Pass `retention` as a timedelta, such as `timedelta(days=7)`, or as a number of versions.",
+        )
     return keep
 
 
@@ -180,14 +185,15 @@ def check_kept(
     for name, version in tags.items():
         if version < oldest:
             raise DamageError(
-                f"Commit {commit.version} ends versions before {oldest}, but the tag {name!r} holds version "
-                f"{version}: the log contradicts itself."
+                f"Cannot apply commit {commit.version}: it ends versions before {oldest}, but the tag "
+                f"{name!r} holds version {version}: the log contradicts itself."
             )
     for lease in leases.values():
         if lease.version < oldest and lease.expires_at_us > commit.timestamp_us:
             raise DamageError(
-                f"Commit {commit.version} ends versions before {oldest}, but lease {lease.lease_id} holds "
-                f"version {lease.version} for a while longer: the log contradicts itself."
+                f"Cannot apply commit {commit.version}: it ends versions before {oldest}, but lease "
+                f"{lease.lease_id} holds version {lease.version} for a while longer: the log "
+                "contradicts itself."
             )
 
 
@@ -247,17 +253,19 @@ def check_version(state: LogState, version: int, asked: str = "") -> None:
     oldest, newest = oldest_readable(state), state.version
     if oldest <= version <= newest:
         return
-    named = f"Version {version} ({asked})" if asked else f"Version {version}"
+    named = f"version {version} ({asked})" if asked else f"version {version}"
     if 0 <= version < oldest:
         raise SnapshotExpiredError(
-            f"{named} cannot be read any more: retention keeps versions {oldest} to {newest}.",
-            hint="Choose one of these; a tag keeps a version readable from the time it is set.",
+            f"Cannot read {named}: it was cleaned away, and retention keeps versions {oldest} to {newest}.",
+            hint=f"Choose a version from {oldest} to {newest}; `store.tag` keeps one readable from the "
+            "time it is set.",
             version=version,
             oldest=oldest,
             newest=newest,
         )
     raise VersionNotFoundError(
-        f"{named} cannot be read: the store has versions {oldest} to {newest}.",
+        f"Cannot read {named}: the store has versions {oldest} to {newest}.",
+        hint=f"Choose a version from {oldest} to {newest}; `store.history()` lists them.",
         version=version,
         oldest=oldest,
         newest=newest,

@@ -60,7 +60,9 @@ class SlotReader:
         key = commit_key(version)
         slot = decode_slot(self.store.get(key, MAX_COMMIT_BYTES), key)
         if slot.version != version:
-            raise DamageError(f"{key} holds commit {slot.version}: objects were swapped.", key=key)
+            raise DamageError(
+                f"Cannot read commit {key}: it holds commit {slot.version}, so objects were swapped.", key=key
+            )
         return slot
 
     def digest(self, version: int) -> str | None:
@@ -318,11 +320,14 @@ def as_commit(slot: Commit | Tombstone | None, version: int) -> Commit:
         return slot
     if slot is None:
         raise DamageError(
-            f"{commit_key(version)} is missing, though later commits are there: the log has a gap.",
-            hint="Run `spark-pages verify` and restore the object.",
+            f"Cannot read commit {commit_key(version)}: it is missing, though later commits are "
+            "there, so the log has a gap.",
+            hint="Restore the object from a copy of the store; `spark-pages verify URL` lists all that "
+            "are missing.",
         )
     raise SnapshotExpiredError(
-        f"Commit {version} has been cleaned away; the log is readable from the checkpoint of version "
-        f"{slot.checkpoint.version} on.",
+        f"Cannot read commit {version}: it has been cleaned away; the log is readable from the "
+        f"checkpoint of version {slot.checkpoint.version} on.",
+        hint=f"Read versions from {slot.checkpoint.version} on.",
         version=version,
     )

@@ -270,7 +270,8 @@ class StoreIdentity:
                 f"Cannot use the store at {self._store.url}: {commit_key(self._lost)} is missing, or is "
                 "another commit than the one that was read. An earlier copy of the store was put back while "
                 "it was open, or its log was changed. Nothing was written.",
-                hint="Open the store again, look at what it holds now, and repeat what you wanted to do.",
+                hint="Open it again by `spark_pages.open(url)`, look at what it holds now, and repeat "
+                "what you wanted to do.",
                 url=self._store.url,
                 version=self._lost,
             )
@@ -278,7 +279,8 @@ class StoreIdentity:
             return StoreReplacedError(
                 f"Cannot use the store at {self._store.url}: it was removed and another one was created at "
                 "its address while it was open. Nothing was written.",
-                hint="Open the store again, look at what it holds now, and repeat what you wanted to do.",
+                hint="Open it again by `spark_pages.open(url)`, look at what it holds now, and repeat "
+                "what you wanted to do.",
                 url=self._store.url,
             )
         return foreign_error(version, self._store.url)
@@ -301,7 +303,7 @@ def gap_error(missing: int, later: int, is_foreign: bool = False) -> DamageError
     key = commit_key(missing)
     what = "holds a commit of another store" if is_foreign else "is missing"
     return DamageError(
-        f"{key} {what}, though {commit_key(later)} is there: the log has a gap.",
+        f"Cannot read the log: {key} {what}, though {commit_key(later)} is there, so it has a gap.",
         hint="Put the object back from a copy of the store; `spark-pages verify URL` tells what is missing.",
         key=key,
     )

@@ -35,8 +35,8 @@ class ChainDraft:
         """Raise DamageError if an append does not begin where the chain ends."""
         if edit.first_row != self._first_rows[-1]:
             raise DamageError(
-                f"A splice lengthens a liveness chain from row {edit.first_row} on, but it ends at row "
-                f"{self._first_rows[-1]}: the log contradicts itself."
+                f"Cannot lengthen a liveness chain: a splice begins at row {edit.first_row}, but the "
+                f"chain ends at row {self._first_rows[-1]}: the log contradicts itself."
             )
 
     def replace(self, edit: ChainEdit) -> None:

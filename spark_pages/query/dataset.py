@@ -131,13 +131,15 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc] # pyarrow ships 
     def get_fragments(self, filter: Any = None) -> Iterator[Any]:  # noqa: ARG002 - as in pyarrow
         """Refuse: pages are no fragments that can be read alone."""
         raise InvalidInputError(
-            "Cannot list the fragments of a table: it has none.", hint="Table.pages lists its pages."
+            "Cannot list the fragments of a table: it has none.",
+            hint="`table.pages(column)` lists the pages of a column.",
         )
 
     def replace_schema(self, schema: pa.Schema) -> TableDataset:  # noqa: ARG002 - as in pyarrow
         """Refuse: the schema is that of the table."""
         raise InvalidInputError(
-            "Cannot replace the schema of a table in a dataset.", hint="Cast the columns that you read."
+            "Cannot replace the schema of a table in a dataset: the store has it.",
+            hint="Cast the columns that you read: `column.cast(type)`.",
         )
 
     @property

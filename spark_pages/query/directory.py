@@ -137,9 +137,10 @@ class PageDirectory:
             if rows != length and None not in (rows, length):
                 name, version = self.definition.name, self._snapshot.state.version
                 raise DamageError(
-                    f"Columns of table {name!r} should be equally long at version {version}, but {first!r} "
-                    f"has {length} rows, and {column!r} {rows}.",
-                    hint="Run `spark-pages verify URL`: it names the commit. `restore` an earlier version.",
+                    f"Cannot read table {name!r}: its columns should be equally long at version "
+                    f"{version}, but {first!r} has {length} rows, and {column!r} {rows}.",
+                    hint="Run `spark-pages verify URL`: it names the commit. `store.restore` goes back to "
+                    "an earlier version.",
                 )
 
     def of_unfinished(self) -> PageDirectory:
@@ -164,7 +165,10 @@ class PageDirectory:
         """The chain of a key; one that was never written has no pages."""
         check_kind(key, tuple, "key", "a PhysicalKey")
         if len(key) != 2 or not all(type(each) is int for each in key):
-            raise InvalidInputError(f"key is {shortened(key)}: expected a PhysicalKey, two ids.")
+            raise InvalidInputError(
+                f"Cannot use {shortened(key)} as key: expected a PhysicalKey, two ids.",
+                hint="Pass what `directory.key(column)` returns.",
+            )
         return self._snapshot.chain(key)
 
     @reopening
@@ -200,8 +204,9 @@ class PageDirectory:
         chain = self.chain(column)
         if not 0 <= start <= stop <= chain.num_pages:
             raise InvalidInputError(
-                f"Pages [{start}, {stop}) are not in column {column!r} of table {self.definition.name!r}: it "
-                f"has {chain.num_pages} pages, numbered from 0."
+                f"Cannot find pages [{start}, {stop}) of column {column!r} of table "
+                f"{self.definition.name!r}: it has {chain.num_pages} pages, numbered from 0.",
+                hint=f"Pass `start` and `stop` from 0 to {chain.num_pages}.",
             )
         return ColumnChain(chain.pieces).pages_from(start, stop)
 
@@ -314,7 +319,7 @@ class PageDirectory:
             raise InvalidInputError(
                 f"Cannot look up pages of table {self.definition.name!r} as of a time: this directory shows "
                 "what a transaction has not committed.",
-                hint="Ask a snapshot of the store for the table.",
+                hint="Use the directory of a committed version: `store.snapshot().table(name).directory`.",
             )
         return self._as_of(timestamp_us)
 
@@ -351,9 +356,10 @@ class PageDirectory:
                 return pages.descriptor(int(found[0]))
         where = "any column" if column is None else f"column {column!r}"
         raise PageNotFoundError(
-            f"Table {self.definition.name!r} has no page {page_id} in {where} at version "
-            f"{self._snapshot.state.version}.",
-            hint="It may have been replaced since; open the version that still had it.",
+            f"Cannot find page {page_id} in {where} of table {self.definition.name!r}: version "
+            f"{self._snapshot.state.version} has none of that id.",
+            hint="It may have been replaced since: open the version that still had it, "
+            "`store.snapshot(version)`.",
         )
 
 
@@ -376,11 +382,17 @@ def row_numbers(rows: ArrayLike, num_rows: int | None, table: str) -> NDArray[np
     if not wanted.size:
         return np.zeros(0, dtype=np.int64)
     if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
-        raise InvalidInputError(f"rows have type {wanted.dtype}: expected a list of integers from 0.")
+        raise InvalidInputError(
+            f"Cannot use rows of type {wanted.dtype}: expected a list of integers from 0.",
+            hint="Convert them first: `numpy.asarray(rows, dtype=numpy.int64)`.",
+        )
     for row in (int(wanted.min()), int(wanted.max())):
         if not 0 <= row <= MOST_NUMBER or (num_rows is not None and row >= num_rows):
             has = "rows are" if num_rows is None else f"it has {num_rows} rows,"
             raise RowOutOfRangeError(
-                f"Row {row} is not in table {table!r}: {has} numbered from 0.", row=row, num_rows=num_rows
+                f"Cannot find row {row} of table {table!r}: {has} numbered from 0.",
+                hint="Compare with `table.num_rows` first.",
+                row=row,
+                num_rows=num_rows,
             )
     return wanted.astype(np.int64)

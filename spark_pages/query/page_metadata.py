@@ -136,9 +136,9 @@ def check_names(definition: TableDefinition, columns: Sequence[str]) -> None:
         for name in (*meta_names(column), page_name(column)):
             if name in definition.field_ids:
                 raise InvalidInputError(
-                    f"Table {definition.name!r} has a column {name!r}, and so would metadata of {column!r} "
-                    f"be called.",
-                    hint="Name the columns to read, without one of them.",
+                    f"Cannot read metadata of {column!r} of table {definition.name!r}: it would have "
+                    f"the name of column {name!r}.",
+                    hint=f"Pass `columns` without {name!r} or without {column!r}.",
                 )
 
 

@@ -70,7 +70,10 @@ def block_edges(chains: Mapping[str, ColumnChain], by: str | int | None, num_row
     """
     if isinstance(by, int):
         if by < 1:
-            raise InvalidInputError(f"Blocks of {by} rows do not exist: expected 1 at least.")
+            raise InvalidInputError(
+                f"Cannot form blocks of {by} rows: expected 1 at least.",
+                hint="Pass `by` as a number of rows, such as 8192, or as a column.",
+            )
         return np.append(np.arange(0, num_rows, by, dtype=np.int64), num_rows)
     if by is None:
         by = max(chains, key=lambda name: chains[name].num_pages)

@@ -19,8 +19,7 @@ def scan_polars(table: Any) -> pl.LazyFrame:
         from polars.io.plugins import register_io_source  # noqa: PLC0415
     except ImportError as error:
         raise MissingDependencyError(
-            "Cannot make a Polars query: Polars is not installed.",
-            hint="Install it with: pip install polars.",
+            "Cannot make a Polars query: Polars is not installed.", hint="Install it: `pip install polars`."
         ) from error
     names = table.schema.names
     # To count rows, Polars reads the first column of a source. This one is null, and needs no page.

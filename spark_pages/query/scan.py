@@ -357,8 +357,9 @@ def prefetch(jobs: Iterator[Job[Result]], most: int) -> Iterator[Result]:
     while True:
         if os.getpid() != process:
             raise InvalidInputError(
-                "A scan cannot go on in a forked process: the threads that read for it are in the other one.",
-                hint="Begin the scan in the process that reads it.",
+                "Cannot go on with a scan in a forked process: the threads that read for it are in "
+                "the other one.",
+                hint="Begin the scan, `table.scan()`, in the process that reads it.",
             )
         begun.extend(map(_begin, islice(jobs, limit - len(begun))))
         if not begun:

@@ -87,8 +87,8 @@ class Snapshot:
         """Pickled as the store and the version; opened again where it is unpickled."""
         if self._open_snapshot is None or not self._committed:
             raise InvalidInputError(
-                "This snapshot cannot be pickled: it shows what a transaction has not committed.",
-                hint="Commit first, and pickle a snapshot of the store.",
+                "Cannot pickle this snapshot: it shows what a transaction has not committed.",
+                hint="Commit first, and pickle `store.snapshot()`.",
             )
         return (self._open_snapshot, (self.version,))
 
@@ -136,7 +136,10 @@ class Snapshot:
         One commit, and another one at the end.
         """
         if self._take_lease is None:
-            raise InvalidInputError("This snapshot is not one of a store that can be leased from.")
+            raise InvalidInputError(
+                "Cannot lease this snapshot: it is not one of a store that can be leased from.",
+                hint="Take the lease of `store.snapshot(version)`.",
+            )
         return self._take_lease(self, duration, required)
 
     def reopen(self, missing: ObjectNotFoundError) -> None:

@@ -82,7 +82,10 @@ class Table(TableViews):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its store, version and name; opened again where it is unpickled."""
         if self._open_table is None:
-            raise InvalidInputError(f"Table {self.name!r} cannot be pickled: it is not one of a snapshot.")
+            raise InvalidInputError(
+                f"Cannot pickle table {self.name!r}: it is not one of a snapshot.",
+                hint="Pickle `store.snapshot().table(name)` after the commit.",
+            )
         return (self._open_table, (self.name,))
 
     def __repr__(self) -> str:
@@ -180,7 +183,10 @@ class Table(TableViews):
             stop = stop if parsed is not None else min(stop, start + limit)
         if entry_meta:
             if parsed is not None:
-                raise InvalidInputError("Entry metadata is read by rows: give start and stop, and no filter.")
+                raise InvalidInputError(
+                    "Cannot read entry metadata through a filter: it is read by rows.",
+                    hint="Pass `start` and `stop`, and no `filter`.",
+                )
             return rows_with_meta(self._source, names, start, stop, trace)
         if parsed is None:
             return self._source.slices(names, RowRanges.of(start, stop), Reading(trace=trace))
@@ -399,7 +405,10 @@ class Table(TableViews):
         """As `_parse`, where there must be a condition."""
         parsed = self._parse(given)
         if parsed is None:
-            raise InvalidInputError(f"filter is {shortened(given)}: expected a condition on rows.")
+            raise InvalidInputError(
+                f"Cannot use {shortened(given)} as filter: expected a condition on rows.",
+                hint="Write a condition such as \"n > 1\" or [('n', '>', 1)].",
+            )
         return parsed
 
     def _parse(self, given: Filter | None) -> ParsedFilter | None:
@@ -413,9 +422,9 @@ class Table(TableViews):
             except (pa.ArrowException, TypeError) as error:
                 types = ", ".join(f"{field.name}: {field.type}" for field in kinds)
                 raise InvalidInputError(
-                    f"The filter {parsed.shown} does not fit table {self.name!r}, which has {types}: "
+                    f"Cannot use the filter {parsed.shown} on table {self.name!r}, which has {types}: "
                     f"{error}.",
-                    hint="A filter is true or false for each row.",
+                    hint="Compare each column with values of its type, such as `n > 1 AND s = 'a'`.",
                 ) from error
         return parsed
 
@@ -452,7 +461,10 @@ class Table(TableViews):
         start, stop = self._row_range(start, stop)
         batch_rows = None if batch_rows is None else as_int(batch_rows, "batch_rows")
         if batch_rows is not None and batch_rows <= 0:
-            raise InvalidInputError(f"batch_rows is {batch_rows}: expected at least 1.")
+            raise InvalidInputError(
+                f"Cannot scan batches of {batch_rows} rows: expected at least 1.",
+                hint="Pass `batch_rows` of 1 or more, or leave it out.",
+            )
         most = None if batch_rows is None else min(batch_rows, max(1, stop - start))
         return ScanRequest(names, start, stop, self._parse(filter), most, prefetch=prefetch)
 
@@ -461,8 +473,9 @@ class Table(TableViews):
         stop = self.num_rows if stop is None else as_int(stop, "stop")
         if not 0 <= start <= stop <= self.num_rows:
             raise RowOutOfRangeError(
-                f"Rows [{start}, {stop}) are not in table {self.name!r}: it has {self.num_rows} rows, "
-                f"numbered from 0.",
+                f"Cannot read rows [{start}, {stop}) of table {self.name!r}: it has {self.num_rows} "
+                "rows, numbered from 0.",
+                hint=f"Pass `start` and `stop` from 0 to {self.num_rows}.",
                 num_rows=self.num_rows,
             )
         return start, stop

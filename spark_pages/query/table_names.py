@@ -80,5 +80,8 @@ _SYSTEM = frozenset(f"system.{name}" for name in SYSTEM_TABLES)
 
 def _joined(parts: Sequence[str]) -> str:
     if len(parts) > 2:
-        raise InvalidInputError(f"{'.'.join(parts)!r} has more parts than namespace.table.")
+        raise InvalidInputError(
+            f"Cannot create table {'.'.join(parts)!r}: the name has more parts than namespace.table.",
+            hint=f"Write it as namespace.table: {'.'.join(parts[-2:])}.",
+        )
     return ".".join(parts)

@@ -63,10 +63,15 @@ class AdmissionControl:
         """
         with self._changed:
             if self._closed:
-                raise StorageError("The service is ending and takes no more calls.", hint="Call again.")
+                raise StorageError(
+                    "Cannot answer the call: the service is ending and takes no more.",
+                    hint="Call again: `connect` finds the service that takes its place.",
+                )
             if self._inside >= self._most:
                 raise StorageError(
-                    f"The service has {self._inside} calls to answer and takes no more.", hint="Call again."
+                    f"Cannot answer the call: the service has {self._inside} calls to answer and "
+                    "takes no more.",
+                    hint="Call again; a client does for `retry_s` seconds by itself.",
                 )
             self._inside += 1
         self._entered()
@@ -177,5 +182,5 @@ class UnreadAnswers:
         if unread >= self._most:
             raise StorageError(
                 f"Cannot answer {host}: it has asked for {unread} answers that it does not read.",
-                hint="Read the answers, or close their connections.",
+                hint="Read the answers to the end, or `close()` their readers.",
             )

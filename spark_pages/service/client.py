@@ -63,7 +63,8 @@ class ServiceClient:
         self.url = _checked(url)
         if token is not None and not self.url.startswith("grpc+tls://"):
             raise InvalidInputError(
-                f"A token would be sent to {self.url} in the clear.", hint="Use grpc+tls://host:port."
+                f"Cannot connect to {self.url}: a token would be sent in the clear.",
+                hint="Use grpc+tls://host:port.",
             )
         if token is not None and not callable(token):
             _plain_token(token)
@@ -90,7 +91,9 @@ class ServiceClient:
         def call(client: fl.FlightClient, options: fl.FlightCallOptions) -> dict[str, Any]:
             results = list(client.do_action(asked, options))
             if len(results) != 1:
-                raise DamageError(f"The service at {self.url} gave {len(results)} answers: expected one.")
+                raise DamageError(
+                    f"Cannot use the answer of the service at {self.url}: expected one, found {len(results)}."
+                )
             return decode_header(results[0].body.to_pybytes())
 
         return self._call(call)
@@ -124,8 +127,9 @@ class ServiceClient:
         told = self.request("open")
         if told.get("protocol") != PROTOCOL or not isinstance(told.get("url"), str):
             raise UnsupportedFormatError(
-                f"The service at {self.url} speaks protocol {told.get('protocol')!r}: expected {PROTOCOL}.",
-                hint="Upgrade the older of the two.",
+                f"Cannot use the service at {self.url}: expected protocol {PROTOCOL}, found "
+                f"{told.get('protocol')!r}.",
+                hint="Upgrade the older of the two: `pip install --upgrade spark-pages`.",
             )
         return told
 
@@ -195,8 +199,10 @@ def _checked(url: str) -> str:
         or parts.fragment
     ):
         raise InvalidInputError(
-            "The address of a service must be grpc+tls://host:port, without user, path or query.",
-            hint="Stores without a service are opened with spark_pages.open(url).",
+            "Cannot use the address of a service: it must be grpc+tls://host:port, without user, "
+            "path or query.",
+            hint="Write it like grpc+tls://host:8815; stores without a service are opened with "
+            "`spark_pages.open(url)`.",
         )
     return f"{parts.scheme}://{parts.netloc}"
 
@@ -204,12 +210,15 @@ def _checked(url: str) -> str:
 def _plain_token(token: str) -> bytes:
     if isinstance(token, str) and len(token) > MOST_TOKEN:
         raise InvalidInputError(
-            f"The token has {len(token):,} characters: expected at most {MOST_TOKEN:,}, because gRPC refuses "
-            "longer headers.",
-            hint="Get one with fewer claims.",
+            f"Cannot send the token: it has {len(token):,} characters, expected at most "
+            f"{MOST_TOKEN:,}, because gRPC refuses longer headers.",
+            hint="Get a `token` with fewer claims.",
         )
     if not isinstance(token, str) or not token.isascii() or not token.isprintable() or " " in token:
-        raise InvalidInputError("The token is no text of printable ASCII characters without spaces.")
+        raise InvalidInputError(
+            "Cannot send the token: it is no text of printable ASCII characters without spaces.",
+            hint='Pass `token` as the three parts with dots between them, without "Bearer".',
+        )
     return token.encode()
 
 

@@ -37,7 +37,9 @@ def to_flight(error: BaseException, incident: str) -> fl.FlightError:
         return error
     if not isinstance(error, SparkPagesError):
         _log.error("incident %s", incident, exc_info=error)
-        error = InternalError(f"The service failed. Its log tells more of incident {incident}.")
+        error = InternalError(
+            f"Cannot answer the call: the service failed. Its log has more about incident {incident}."
+        )
     elif isinstance(error, InternalError):
         _log.error("incident %s", incident, exc_info=error)
     detail = json.dumps(
@@ -67,23 +69,31 @@ def from_flight(error: pa.ArrowException, url: str) -> SparkPagesError:
     text = str(error).splitlines()[0][:_MOST_TEXT] if str(error) else type(error).__name__
     match error:
         case fl.FlightUnauthenticatedError() | fl.FlightUnauthorizedError():
-            return AccessDeniedError(f"The service at {url} refused the token.", hint="Get another one.")
+            return AccessDeniedError(
+                f"Cannot use the service at {url}: it refused the token.",
+                hint="Pass another `token` to `connect`.",
+            )
         case fl.FlightTimedOutError():
             return deadline_error(url)
         case fl.FlightUnavailableError():
             return StorageError(
-                f"The service at {url} cannot be reached: {text.rstrip('.')}.",
-                hint="Look whether it runs, and whether address and certificate are right.",
+                f"Cannot reach the service at {url}: {text.rstrip('.')}.",
+                hint="Check that it runs (`spark-pages serve`), and that address and `certificate` are "
+                "right.",
             )
         case _:
-            return StorageError(f"The service at {url} failed: {type(error).__name__}: {text}")
+            return StorageError(
+                f"Cannot use the service at {url}: it failed with {type(error).__name__}: "
+                f"{text.rstrip('.')}.",
+                hint="Look into the log of `spark-pages serve`, and call again.",
+            )
 
 
 def deadline_error(url: str) -> StorageError:
     """A call took longer than it may."""
     return StorageError(
-        f"{url} did not answer in time.",
-        hint="Ask for less at once, or give the call more time.",
+        f"Cannot get an answer of {url}: it took longer than it may.",
+        hint="Ask for less at once, or pass a greater `timeout_s` to `connect`.",
         late=True,
     )
 

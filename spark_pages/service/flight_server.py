@@ -67,7 +67,8 @@ class _Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         if info.method not in _METHODS:
             raise to_flight(
                 InvalidInputError(
-                    "The service answers actions and do_get, nothing else.", hint="See docs/service.md."
+                    "Cannot answer this kind of call: the service answers actions and do_get, nothing else.",
+                    hint="Use `spark_pages.connect(url)`; docs/service.md lists the calls.",
                 ),
                 "",
             )
@@ -77,7 +78,13 @@ class _Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]
             (header,) = headers.get("authorization") or [""]
             return _Caller(self._verifier.verify(header if isinstance(header, str) else None))
         except ValueError:
-            return _Caller(AccessDeniedError("The call has several tokens.", why=NO_TOKEN))
+            return _Caller(
+                AccessDeniedError(
+                    "Cannot check the call: it has several tokens.",
+                    hint="Send one `authorization` header.",
+                    why=NO_TOKEN,
+                )
+            )
         except AccessDeniedError as refused:
             return _Caller(refused)
 
@@ -211,7 +218,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
             try:
                 answer = running.result(self._settings.deadline_s)
             except TimeoutError:
-                raise deadline_error("The service") from None
+                raise deadline_error("the service") from None
             return wrap(answer, passage)
         except Exception as error:  # noqa: BLE001 - nothing but named errors may reach Flight
             if passage is not None and running is not None and not running.done():
@@ -244,8 +251,8 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         data = b"" if body is None or size > most else bytes(body)  # what is too long is not copied
         if size > most:
             raise InvalidInputError(
-                f"The question has {size} bytes: expected at most {most}.",
-                hint="Ask for fewer things at once.",
+                f"Cannot answer the call: its request has {size} bytes, expected at most {most}.",
+                hint=f"Ask for fewer rows or columns at once: at most {most} bytes describe them.",
             )
         return ServiceRequest(data, most)
 
@@ -315,8 +322,9 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         size = sum(length for _, length in wanted.ranges)
         if size > self._settings.answer_bytes:
             raise InvalidInputError(
-                f"The question asks for {size} bytes: expected at most {self._settings.answer_bytes}.",
-                hint="Ask for fewer ranges at once.",
+                f"Cannot answer the call: it asks for {size} bytes, expected at most "
+                f"{self._settings.answer_bytes}.",
+                hint=f"Ask for fewer ranges at once: at most {self._settings.answer_bytes} bytes together.",
             )
         found = self._service.read(*self._named(question, access), question.number("version"), wanted)
         self._metrics.sent(size)
@@ -359,7 +367,7 @@ class _Batches:
         with self._lock:
             if self._batches is None or time.monotonic() > self._stop_s:
                 self._release()
-                raise to_flight(deadline_error("The service"), "")
+                raise to_flight(deadline_error("the service"), "")
             batch = next(self._batches, None)
             if batch is None:
                 self._release()
@@ -385,5 +393,6 @@ def _end(passage: Admission, _: object) -> None:
 
 def _unknown(what: str, given: str, known: dict[str, Any]) -> InvalidInputError:
     return InvalidInputError(
-        f"There is no {what} {given[:80]!r}.", hint=f"There are {', '.join(sorted(known))}."
+        f"Cannot answer {what} {given[:80]!r}: there is none of that name.",
+        hint=f"There are {', '.join(sorted(known))}.",
     )

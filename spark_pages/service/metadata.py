@@ -132,7 +132,10 @@ class MetadataService:
         VersionNotFoundError, SnapshotExpiredError, InvalidInputError
         """
         if sum(each is not None for each in (version, timestamp_us, tag)) > 1:
-            raise InvalidInputError("Give a version, a timestamp or a tag, not several of them.")
+            raise InvalidInputError(
+                "Cannot choose a version: more than one of version, timestamp and tag were given.",
+                hint="Pass one of `version`, `timestamp` and `tag`.",
+            )
         if timestamp_us is not None:
             timestamp_us = as_microseconds(timestamp_us, "timestamp_us")
         head = self.freshness.newest()
@@ -329,7 +332,9 @@ class MetadataService:
             namespace, db = find_namespace(db, snapshot)
         except NamespaceNotFoundError as missing:
             raise TableNotFoundError(
-                f"There is no table {shown!r} at version {version}: {missing.message}",
+                f"Cannot find table {shown!r} at version {version}: there is no namespace "
+                f"{shown.rpartition('.')[0]!r}.",
+                hint="`snapshot.namespaces()` lists the namespaces.",
                 table=shown,
                 version=version,
             ) from missing
@@ -337,7 +342,7 @@ class MetadataService:
         if definition is None or not definition.is_table:
             names = [name for of, name, _ in self._list(snapshot) if of == db]
             raise TableNotFoundError(
-                f"There is no table {shown!r} at version {version}.",
+                f"Cannot find table {shown!r} at version {version}: there is none of that name.",
                 hint=suggest(table, names) or TABLES_LISTED,
                 table=shown,
                 version=version,

@@ -10,8 +10,8 @@ try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 except ModuleNotFoundError as missing:
     raise MissingDependencyError(
-        f"Serving needs {missing.name}, which is not installed.",
-        hint='Install it with: pip install "spark-pages[service]".',
+        f"Cannot measure the service: {missing.name} is not installed.",
+        hint='Install it: `pip install "spark-pages[service]"`.',
     ) from missing
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

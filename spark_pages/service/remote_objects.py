@@ -82,8 +82,8 @@ class RemoteObjects:
             found = self._learned.of(key, offset, length)
             if not found:
                 raise ObjectNotFoundError(
-                    f"No snapshot that is open names a page in {key} at {offset}.",
-                    hint="Open it again.",
+                    f"Cannot find a page in {key} at {offset}: no snapshot that is open names one.",
+                    hint="Take a new one: `store.snapshot()`.",
                     key=key,
                 )
             for which, names in found.items():
@@ -119,16 +119,20 @@ class RemoteObjects:
         parts: list[list[bytes]] = [[] for _ in ranges]
         for batch in batches:
             if not batch.schema.equals(BYTES):
-                raise DamageError("The service answered with columns that are not those of bytes.")
+                raise DamageError("Cannot use the answer of the service: its columns are not those of bytes.")
             for number, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 if data is None or number is None or not 0 <= number < len(parts):
-                    raise DamageError("The service answered with bytes that nobody asked for.")
+                    raise DamageError(
+                        "Cannot use the answer of the service: it holds bytes that nobody asked for."
+                    )
                 parts[number].append(data)
         found = [each[0] if len(each) == 1 else b"".join(each) for each in parts]
         for (offset, length), data in zip(ranges, found, strict=True):
             if len(data) != length:
                 raise DamageError(
-                    f"The service gave {len(data)} bytes of {key} from {offset}: expected {length}.", key=key
+                    f"Cannot use the answer of the service: expected {length} bytes of {key} from "
+                    f"{offset}, found {len(data)}.",
+                    key=key,
                 )
         return found
 
@@ -195,8 +199,8 @@ def _overlaid(parts: Sequence[bytes]) -> bytes:
 
 def _refused(what: str) -> InvalidInputError:
     return InvalidInputError(
-        f"A connected store reads pages of its snapshots; it has no {what!r}.",
-        hint="Open the store itself with spark_pages.open(url).",
+        f"Cannot {what} through a service: a connected store only reads pages of its snapshots.",
+        hint="Open the store itself with `spark_pages.open(url)`.",
     )
 
 

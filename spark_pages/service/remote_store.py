@@ -97,8 +97,7 @@ class StoreClient:
 
     def __reduce__(self) -> NoReturn:
         raise InvalidInputError(
-            "A connected store cannot be pickled: it holds a token.",
-            hint="Call `connect` where it is needed.",
+            "Cannot pickle a connected store: it holds a token.", hint="Call `connect` where it is needed."
         )
 
     @property
@@ -137,14 +136,16 @@ class StoreClient:
             found, time_us = int(told["version"]), int(told["timestamp_us"])
             store_id = str(told.get("store", ""))  # services of earlier releases do not tell it
         except (LookupError, TypeError, ValueError):
-            raise DamageError(f"The service at {self.url} told no version.") from None
+            raise DamageError(
+                f"Cannot use the answer of the service at {self.url}: it has no version."
+            ) from None
         self._store_id = self._store_id or store_id
         self._pages.bind_store(self._store_id)
         if store_id not in ("", self._store_id):
             raise StoreReplacedError(
                 f"Cannot read from the service at {self.url}: it serves another store than the one that was "
                 "connected.",
-                hint="Connect again, and look at what it serves now.",
+                hint="Call `connect` again, and look at what it serves now.",
                 url=self.url,
             )
         return RemoteSnapshot(self, RemoteLog(self, found, time_us))
@@ -155,7 +156,9 @@ class StoreClient:
         try:
             return {int(table_id): (str(db), str(name)) for db, name, table_id in told["tables"]}
         except (LookupError, TypeError, ValueError):
-            raise DamageError(f"The service at {self.url} told no tables.") from None
+            raise DamageError(
+                f"Cannot use the answer of the service at {self.url}: it has no tables."
+            ) from None
 
     def namespaces_and_types(self, version: int) -> list[TableDefinition]:
         """What tells of the namespaces that may be read, and of types, in a version."""
@@ -163,7 +166,9 @@ class StoreClient:
         try:
             return [object_from_plain(each) for each in told["objects"]]
         except (LookupError, TypeError, ValueError):
-            raise DamageError(f"The service at {self.url} told no namespaces and types.") from None
+            raise DamageError(
+                f"Cannot use the answer of the service at {self.url}: it has no namespaces and types."
+            ) from None
 
     def sql(
         self,
@@ -218,7 +223,10 @@ class StoreClient:
         header, batches = self._calls.get("get_table_meta_snapshot", db=db, table=table, version=version)
         answer = snapshot_of_frame(header, batches, pieces.stats)
         if answer.version != version:
-            raise DamageError(f"The service told version {answer.version} of a table: expected {version}.")
+            raise DamageError(
+                f"Cannot use the answer of the service: expected version {version} of a table, found "
+                f"{answer.version}."
+            )
         pieces.index_redo(answer)
         return TableView(answer, pieces)
 
@@ -267,8 +275,8 @@ class RemoteSnapshot(Snapshot):
 
     def __reduce__(self) -> NoReturn:
         raise InvalidInputError(
-            "A snapshot of a connected store cannot be pickled: it holds a token.",
-            hint="Call `connect` where it is needed.",
+            "Cannot pickle a snapshot of a connected store: it holds a token.",
+            hint="Call `connect` and `snapshot` where it is needed.",
         )
 
     def table(self, name: str) -> Table:
@@ -313,7 +321,8 @@ def _version(version: int) -> int:
 
 def _refuse_to_write(_: str) -> NoReturn:
     raise InvalidInputError(
-        "A connected store is only read.", hint="Open the store itself to change it: `spark_pages.open`."
+        "Cannot change a connected store: it is only read.",
+        hint="Open the store itself to change it: `spark_pages.open(url)`.",
     )
 
 
@@ -383,7 +392,7 @@ def _read_certificate(certificate: str | os.PathLike[str] | bytes | None) -> byt
     except OSError as error:
         raise InvalidInputError(
             f"Cannot read the certificate {path!r}: {error.strerror}.",
-            hint="Give the path of a file in PEM, or its bytes.",
+            hint="Pass `certificate` as the path of a file in PEM, or as its bytes.",
         ) from error
 
 
@@ -437,7 +446,9 @@ class RemotePieces:
         try:
             return tuple(map(location_from_plain, header["places"]))
         except (LookupError, TypeError, ValueError) as error:
-            raise DamageError("The service answered with places that are not understood.") from error
+            raise DamageError(
+                "Cannot use the answer of the service: it holds places that are not understood."
+            ) from error
 
     def _get(self, what: str, name: PieceName) -> tuple[dict[str, Any], list[Any]]:
         db, table, version = self.names

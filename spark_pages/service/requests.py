@@ -33,22 +33,31 @@ class ServiceRequest:
     def __init__(self, body: bytes, most_bytes: int) -> None:
         if len(body) > most_bytes:
             raise InvalidInputError(
-                f"The question has {len(body)} bytes: expected at most {most_bytes}.",
-                hint="Ask for fewer things at once.",
+                f"Cannot answer the call: its request has {len(body)} bytes, expected at most {most_bytes}.",
+                hint=f"Ask for fewer things at once: at most {most_bytes} bytes describe them.",
             )
         try:
             value = json.loads(body or b"{}")
         except (ValueError, RecursionError):
-            raise InvalidInputError("The question is no JSON.") from None
+            raise InvalidInputError(
+                "Cannot read the request: it is no JSON.",
+                hint='Send an object of JSON, such as {"db": "default", "table": "t"}; see docs/service.md.',
+            ) from None
         if not isinstance(value, dict):
-            raise InvalidInputError("The question is no JSON object.")
+            raise InvalidInputError(
+                f"Cannot read the request: expected an object of JSON, found a {type(value).__name__}.",
+                hint='Send an object such as {"db": "default", "table": "t"}; see docs/service.md.',
+            )
         self._fields: dict[str, Any] = value
 
     def text(self, name: str) -> str:
         """A text that is not empty."""
         value = self._fields.get(name)
         if not isinstance(value, str) or not 0 < len(value) <= _MOST_TEXT:
-            raise InvalidInputError(f"The question needs {name!r}, a text of 1 to {_MOST_TEXT} characters.")
+            raise InvalidInputError(
+                f"Cannot read the request: {name!r} is missing, or no text of 1 to {_MOST_TEXT} characters.",
+                hint=f"Send {name!r} as text of 1 to {_MOST_TEXT} characters.",
+            )
         return value
 
     def number(self, name: str) -> int:
@@ -76,7 +85,10 @@ class ServiceRequest:
     def _list(self, name: str) -> list[Any]:
         value = self._fields.get(name)
         if not isinstance(value, list) or not 0 < len(value) <= _MOST_LISTED:
-            raise InvalidInputError(f"The question needs {name!r}, a list of 1 to {_MOST_LISTED} things.")
+            raise InvalidInputError(
+                f"Cannot read the request: {name!r} is missing, or no list of 1 to {_MOST_LISTED} things.",
+                hint=f"Send {name!r} as a list of 1 to {_MOST_LISTED} things.",
+            )
         return value
 
 
@@ -87,16 +99,25 @@ def piece_to_plain(name: PieceName) -> list[Any]:
 
 def _number(value: Any, what: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_NUMBER:
-        raise InvalidInputError(f"The question needs {what}, a number from 0 to {MOST_NUMBER}.")
+        raise InvalidInputError(
+            f"Cannot read the request: it needs {what}, a number from 0 to {MOST_NUMBER}.",
+            hint=f"Send {what} as a number from 0 to {MOST_NUMBER}.",
+        )
     return value
 
 
 def _range(value: Any) -> tuple[int, int]:
     if not isinstance(value, list) or len(value) != 2:
-        raise InvalidInputError("A range is a list of offset and length.")
+        raise InvalidInputError(
+            "Cannot read the request: a range is not a list of offset and length.",
+            hint="Send a range as [0, 4096], for example.",
+        )
     offset, length = _number(value[0], "an offset"), _number(value[1], "a length")
     if offset + length > MOST_NUMBER:
-        raise InvalidInputError("A range ends behind what 63 bits can count.")
+        raise InvalidInputError(
+            "Cannot read the request: a range ends behind what 63 bits can count.",
+            hint=f"Send a range whose end is at most {MOST_NUMBER}.",
+        )
     return offset, length
 
 
@@ -110,4 +131,7 @@ def _piece(value: Any) -> PieceName:
             and max(field_id, nth) <= MOST_NUMBER
         ):
             return PieceName(field_id, digest, part, commit, nth)
-    raise InvalidInputError("A piece is a list of field id, digest, part, commit and number.")
+    raise InvalidInputError(
+        "Cannot read the request: a piece is not a list of field id, digest, part, commit and number.",
+        hint='Send a piece as the service listed it, such as [1, "digest", "", -1, 0].',
+    )

@@ -64,7 +64,7 @@ class Serving:
                 raise no_thread(f"listen at {settings.location}") from error
             raise StorageError(
                 f"Cannot listen at {settings.location}: {type(error).__name__}.",
-                hint="The port may be taken, or certificate and key do not belong together.",
+                hint="The port may be taken, or --tls-cert and --tls-key do not belong together.",
             ) from error
         if settings.http_port is not None:
             try:
@@ -82,7 +82,8 @@ class Serving:
             except OSError as error:
                 self._flight.shutdown()
                 raise StorageError(
-                    f"Cannot listen at {settings.http_host}:{settings.http_port}: {error.strerror}."
+                    f"Cannot listen at {settings.http_host}:{settings.http_port}: {error.strerror}.",
+                    hint="Choose another --http-port, or 0 for any that is free.",
                 ) from error
 
     @property

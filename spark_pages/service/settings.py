@@ -57,7 +57,11 @@ class ServiceSettings:
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.private_key is None):
-            raise InvalidInputError("TLS needs a certificate and its private key: one of them is missing.")
+            raise InvalidInputError(
+                "Cannot serve with TLS: it needs a certificate and its private key, and one of them "
+                "is missing.",
+                hint="Pass both `tls_cert` and `tls_key`, or neither.",
+            )
         given: dict[str, object] = {
             **{name: as_str(getattr(self, name), name) for name in ("host", "http_host")},
             **{name: as_seconds(getattr(self, name), name, _SHORTEST_S) for name in _DURATIONS},

@@ -121,7 +121,9 @@ class TableView(LogSnapshot):
             found, position = [], base
             for place in self.pieces.part(name):
                 if place.is_part:
-                    raise DamageError(f"Part {name.digest} of a checkpoint lists a part: expected segments.")
+                    raise DamageError(
+                        f"Cannot read part {name.digest} of a checkpoint: expected segments, found a part."
+                    )
                 found.append(self._promise(place, name.field_id, name.digest, position))
                 position = position + place.pages if position >= 0 else -1
             return found

@@ -18,8 +18,8 @@ try:
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 except ModuleNotFoundError as missing:
     raise MissingDependencyError(
-        f"Serving needs {missing.name}, which is not installed.",
-        hint='Install it with: pip install "spark-pages[service]".',
+        f"Cannot check tokens: {missing.name} is not installed.",
+        hint='Install it: `pip install "spark-pages[service]"`.',
     ) from missing
 
 Algorithm = Literal["HS256", "RS256", "EdDSA"]
@@ -56,7 +56,7 @@ class Access:
         """
         if not self.allows(namespace):
             raise AccessDeniedError(
-                f"The token does not allow reading namespace {namespace!r}.",
+                f"Cannot read namespace {namespace!r}: the token does not allow it.",
                 hint=_scope_hint(namespace),
                 namespace=namespace,
             )
@@ -100,7 +100,10 @@ class TokenVerifier:
         as_choice(algorithm, "algorithm", ALGORITHMS)
         given = as_list(keys, bytes, "keys", "keys as bytes")
         if not given or not as_str(audience, "audience"):
-            raise InvalidInputError("Tokens cannot be checked without a key and an audience.")
+            raise InvalidInputError(
+                "Cannot check tokens without a key and an audience: one of them is missing.",
+                hint="Pass `keys` and `audience`, --token-key and --token-audience on the command line.",
+            )
         self._keys = [_key(key, algorithm) for key in given]
         self._algorithm = algorithm
         self._audience = audience
@@ -120,11 +123,11 @@ class TokenVerifier:
         """
         kind, _, token = (header if isinstance(header, str) else "").partition(" ")
         if kind.lower() != "bearer" or not token:
-            raise _refused("The call has no bearer token.", "Give `connect` a token.")
+            raise _refused("the call has no bearer token", "Pass `token` to `connect`.")
         if len(token) > MOST_TOKEN:
             raise _refused(
-                f"The token has {len(token):,} characters: expected at most {MOST_TOKEN:,}.",
-                "Get one with fewer claims.",
+                f"it has {len(token):,} characters, expected at most {MOST_TOKEN:,}",
+                "Get one with fewer claims, of at most 7,168 characters.",
             )
         reason: Exception | None = None
         for key in self._keys:
@@ -145,7 +148,7 @@ class TokenVerifier:
                 break
             else:
                 return Access(_namespaces(claims.get("scope")))
-        raise _refused(_why(reason), "Get another token.") from None
+        raise _refused(_why(reason), "Get another `token`.") from None
 
 
 def _key(key: bytes, algorithm: Algorithm) -> Any:
@@ -153,7 +156,7 @@ def _key(key: bytes, algorithm: Algorithm) -> Any:
         secret = key.strip()
         if len(secret) < _SHORTEST_SECRET or secret.startswith((b"-----BEGIN", b"ssh-")):
             raise InvalidInputError(
-                f"The key for HS256 is no secret of {_SHORTEST_SECRET} random bytes or more.",
+                f"Cannot use the key for HS256: it is no secret of {_SHORTEST_SECRET} random bytes or more.",
                 hint="Make one, for example with `openssl rand -hex 32`.",
             )
         return secret
@@ -163,7 +166,10 @@ def _key(key: bytes, algorithm: Algorithm) -> Any:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         public = None
     if not isinstance(public, expected):
-        raise InvalidInputError(f"The key for {algorithm} is no public key in PEM ({expected.__name__}).")
+        raise InvalidInputError(
+            f"Cannot use the key for {algorithm}: it is no public key in PEM ({expected.__name__}).",
+            hint="Export the public key: `openssl pkey -in private.pem -pubout`.",
+        )
     return public
 
 
@@ -184,20 +190,20 @@ def _namespaces(scope: Any) -> frozenset[str]:
 def _why(reason: Exception | None) -> str:
     match reason:
         case jwt.ExpiredSignatureError():
-            return "The token has expired."
+            return "it has expired"
         case jwt.ImmatureSignatureError():
-            return "The token is not valid yet."
+            return "it is not valid yet"
         case jwt.InvalidAudienceError():
-            return "The token is for another audience."
+            return "it is for another audience"
         case jwt.InvalidIssuerError():
-            return "The token is of another issuer."
+            return "it is of another issuer"
         case jwt.MissingRequiredClaimError():
-            return "The token lacks 'exp' or 'aud'."
+            return "it lacks 'exp' or 'aud'"
         case jwt.InvalidAlgorithmError():
-            return "The token is signed by an algorithm that is not accepted."
+            return "it is signed by an algorithm that is not accepted"
         case _:
-            return "The token is not valid."
+            return "it is not valid"
 
 
-def _refused(message: str, hint: str) -> AccessDeniedError:
-    return AccessDeniedError(message, hint=hint, why=NO_TOKEN)
+def _refused(why: str, hint: str) -> AccessDeniedError:
+    return AccessDeniedError(f"Cannot accept the token: {why}.", hint=hint, why=NO_TOKEN)

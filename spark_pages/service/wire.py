@@ -145,7 +145,7 @@ def decode_header(data: bytes) -> dict[str, Any]:
     """
     value = _understood(lambda: json.loads(data))
     if not isinstance(value, dict):
-        raise DamageError("The service answered with a header that is no JSON object.")
+        raise DamageError("Cannot use the answer of the service: its header is no JSON object.")
     return value
 
 
@@ -171,7 +171,9 @@ def rows_of(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, pa.Recor
         If they have other columns, or numbers that cannot be true.
     """
     if not batches or any(not batch.schema.equals(DESCRIPTORS) for batch in batches):
-        raise DamageError("The service answered with columns that are not those of page descriptors.")
+        raise DamageError(
+            "Cannot use the answer of the service: its columns are not those of page descriptors."
+        )
     columns = [
         pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(len(DESCRIPTORS))
     ]
@@ -182,11 +184,15 @@ def rows_of(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, pa.Recor
     ]
     for field, column in zip(PAGE_SCHEMA, places, strict=True):
         if not field.nullable and column.null_count:
-            raise DamageError(f"The service answered with page descriptors that lack their {field.name}.")
+            raise DamageError(
+                f"Cannot use the answer of the service: its page descriptors lack their {field.name}."
+            )
     pages = pa.RecordBatch.from_arrays(places, schema=PAGE_SCHEMA)
     wrong = find_invalid_page(pages)
     if wrong is not None:
-        raise DamageError(f"The service answered with page descriptors that cannot be true: {wrong}.")
+        raise DamageError(
+            f"Cannot use the answer of the service: its page descriptors cannot be true: {wrong}."
+        )
     return pages, pa.RecordBatch.from_arrays(columns[width:], schema=STATS_SCHEMA)
 
 
@@ -390,9 +396,10 @@ def _understood(decode: Callable[[], Decoded]) -> Decoded:
         raise
     except _MALFORMED as error:
         raise DamageError(
-            f"The service answered in a form that is not understood: {type(error).__name__}: "
-            f"{str(error)[:200]}.",
-            hint="Client and service may be of different releases.",
+            "Cannot use the answer of the service: its form is not understood: "
+            f"{type(error).__name__}: {str(error)[:200]}.",
+            hint="Client and service may be of different releases: `pip install --upgrade spark-pages` on "
+            "both sides.",
         ) from error
 
 

@@ -77,8 +77,9 @@ def schema_of_rows(columns: StructType) -> pa.Schema:
             fields += to_arrow_schema(StructType([column]), timezone="UTC")
         except PySparkTypeError as error:
             raise SchemaMismatchError(
-                f"Column {column.name!r} is {column.dataType.simpleString()}, for which Arrow has no type.",
-                hint="Cast it, or leave it out, by select(...).",
+                f"Cannot store column {column.name!r}: it is {column.dataType.simpleString()}, for "
+                "which Arrow has no type.",
+                hint="Cast it, or leave it out, by `select(…)`.",
             ) from error
     return pa.schema(fields)
 
@@ -91,7 +92,10 @@ def check_precision(kind: pa.DataType) -> None:
     InvalidInputError
     """
     if pa.types.is_decimal(kind) and kind.precision > _MOST_DIGITS:
-        raise InvalidInputError(f"Spark has decimals of {_MOST_DIGITS} digits at most, not {kind}.")
+        raise InvalidInputError(
+            f"Cannot use {kind} in Spark: it has decimals of {_MOST_DIGITS} digits at most.",
+            hint=f"Choose `columns` without it, or cast it to decimal({_MOST_DIGITS}, s) when you store it.",
+        )
     for index in range(kind.num_fields):
         check_precision(kind.field(index).type)
 
@@ -113,9 +117,10 @@ def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     for column, field in zip(batch.columns, schema, strict=True):
         if not field.nullable and column.null_count:
             raise DamageError(
-                f"Column {field.name!r} has a null, where the table or the statistics of its pages say that "
-                f"there is none.",
-                hint="spark-pages verify names the page; nullability = declared does not ask statistics.",
+                f"Cannot read column {field.name!r} in Spark: it has a null, where the table or the "
+                "statistics of its pages say that there is none.",
+                hint="`spark-pages verify URL` names the page; option nullability=declared does not use "
+                "statistics.",
             )
     columns = [_as_spark(*each) for each in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -193,9 +193,9 @@ class DeltaLog:
                 due = renewed or not (made.version + 1) % CHECKPOINT_COMMITS
                 return len(data) + (self._write_checkpoint(made) if due else 0)
         raise CommitConflictError(
-            f"Version {published} could not be published to {self.table.root}: other processes published "
+            f"Cannot publish version {published} to {self.table.root}: other processes published "
             f"meanwhile, {_TRIES} times.",
-            hint="Run it again.",
+            hint="Run `spark-pages publish-delta` again.",
         )
 
     # reading
@@ -215,7 +215,9 @@ class DeltaLog:
         try:
             return [json.loads(line) for line in data.splitlines() if line.strip()]
         except ValueError as error:
-            raise DamageError(f"{key} is not a commit of a Delta table: {error}", key=key) from error
+            raise DamageError(
+                f"Cannot read {key}: it is not a commit of a Delta table: {error}.", key=key
+            ) from error
 
     def _apply_commits(self, state: DeltaState) -> DeltaState:
         """The state after all commits that follow it."""
@@ -287,7 +289,8 @@ class DeltaLog:
             found = self._read(version)
         if found is None:
             raise StorageError(
-                f"{self._key(version)} could neither be created nor read.", hint="Run it again."
+                f"Cannot publish {self._key(version)}: it could neither be created nor read.",
+                hint="Run `spark-pages publish-delta` again.",
             )
         return any(action.get("commitInfo", {}).get("txnId") == token for action in found)
 
@@ -350,7 +353,10 @@ class DeltaLog:
         time.
         """
         if not self._is_whole(state):
-            raise InternalError(f"The Delta log of {self.table.root} does not tell what the table is.")
+            raise InternalError(
+                f"Cannot write a checkpoint of {self.table.root}: its Delta log does not say what the "
+                "table is."
+            )
         actions: list[dict[str, Any]] = [
             {"protocol": state.protocol},
             {"metaData": state.metadata},

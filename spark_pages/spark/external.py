@@ -86,12 +86,18 @@ class External:
             Names the formats that can; or says that there is no path, or one where there is a URL.
         """
         if self.format not in SOURCES:
-            raise InvalidInputError(f"{self.format!r} cannot be read: expected {', '.join(SOURCES)}.")
+            raise InvalidInputError(
+                f"Cannot read {self.format!r}: it is not a format that is known.",
+                hint=f"Give one of {', '.join(SOURCES)} as `format`, --format on the command line.",
+            )
         if (self.path is None) != (self.format == "jdbc"):
             if self.path is None:
-                raise InvalidInputError(f"What {self.format} is to be read? Name a file or folder by --path.")
+                raise InvalidInputError(
+                    f"Cannot read {self.format}: there is no path.", hint="Name a file or folder by --path."
+                )
             raise InvalidInputError(
-                f"jdbc reads no path, and {self.path!r} was given: leave --path out, and say --option url=…"
+                f"Cannot read the path {self.path!r} by jdbc: it reads none.",
+                hint="Leave --path out, and pass --option url=….",
             )
 
     def check_there(self) -> None:
@@ -111,8 +117,8 @@ class External:
             return
         if not WILDCARDS.intersection(path) and not os.path.exists(path):
             raise InvalidInputError(
-                f"There is nothing at {self.path}: expected a file or folder of {self.format}.",
-                hint=f"The working directory is {os.getcwd()}.",
+                f"Cannot read {self.path}: expected a file or folder of {self.format}, found nothing.",
+                hint=f"Write the path from the working directory, which is {os.getcwd()}.",
             )
 
     def check_target(self) -> str:
@@ -125,7 +131,8 @@ class External:
         """
         if self.format not in TARGETS or self.path is None:
             raise InvalidInputError(
-                f"{self.format!r} cannot be written: expected {' or '.join(TARGETS)}, and a path."
+                f"Cannot write {self.format!r}: expected {' or '.join(TARGETS)}, and a path.",
+                hint=f"Give {' or '.join(TARGETS)} as --format, and a --path.",
             )
         return self.path
 
@@ -197,7 +204,8 @@ class LocalRows:
         path, why = source.local_path, source.why_spark()
         if path is None or why is not None:
             raise InvalidInputError(
-                f"{source.path} as {source.format} is read by Spark, if it is there: {why}."
+                f"Cannot read {source.path} as {source.format} without Spark: {why}.",
+                hint="Pass a `spark` session: `spark_pages.spark.session()`.",
             )
         try:
             data, schema = parquet_files(path, "us"), types_in_spark(path)
@@ -280,7 +288,7 @@ def _unreadable(source: External, error: Exception) -> InvalidInputError:
     why = next(iter(said.splitlines()), type(error).__name__)
     return InvalidInputError(
         f"Cannot read {source.path or 'a source without a path'} as {source.format}: {why}",
-        hint="Look whether it is there, and whether its format and options are those that were given.",
+        hint="Check that it is there by `ls`, and that --format and --option are those of it.",
     )
 
 
@@ -290,7 +298,9 @@ def _from_environment(name: str, value: str) -> str:
     variable = value.removeprefix("env:")
     if variable not in os.environ:
         raise InvalidInputError(
-            f"Option {name} is taken from the environment variable {variable}, which is not set."
+            f"Cannot use option {name}: it is taken from the environment variable {variable}, which "
+            "is not set.",
+            hint=f"Set it first: `export {variable}=…`.",
         )
     return os.environ[variable]
 
@@ -303,6 +313,7 @@ def _hint_of_path(path: str | None) -> str:
     if form is None:
         what = "what is to be read" if path is None else repr(path)
         raise InvalidInputError(
-            f"The format of {what} is not known: name it by --format ({', '.join(SOURCES)})."
+            f"Cannot tell the format of {what}: its name does not end in one that is known.",
+            hint=f"Name it by --format ({', '.join(SOURCES)}).",
         )
     return form

@@ -111,13 +111,21 @@ def _failure_of(error: Exception) -> SparkPagesError | None:
     files = [file for _, each in causes for file in _FILE.findall(each) if file not in message]
     if files:
         message = f"Cannot read {files[-1]}: {message}"
+    if not message.startswith("Cannot "):
+        message = f"Cannot complete the work in Spark: {message}"
     message = f"{message.removesuffix('.')}."
     if _does_not_fit(conditions[index], said):
-        hint = "Mend the rows, or give the schema and the options that they have."
-        return InvalidInputError(message, hint=hint)
+        return InvalidInputError(
+            message, hint="Change the option, path or schema that it names, such as `option('header', True)`."
+        )
     if _WRONG_CALLS.intersection(each.__name__ for each in type(error).__mro__) and _TRACEBACK not in text:
-        return InvalidInputError(message, hint="Mend the option, path or schema that it names.")
-    return SparkFailedError(message, hint="Mend what it names, and run it again.")
+        return InvalidInputError(
+            message, hint="Change the option, path or schema that it names, such as `option('header', True)`."
+        )
+    return SparkFailedError(
+        message,
+        hint="Repair what it names, and run it again; `spark-pages doctor URL` checks Java and Spark.",
+    )
 
 
 def _is_of_spark(error: Exception) -> bool:

@@ -45,7 +45,10 @@ def check_granularity(text: str | None) -> Granularity:
     for granularity in get_args(Granularity):
         if granularity == (text or "rows"):
             return granularity  # type: ignore[no-any-return]
-    raise InvalidInputError(f"granularity is {text!r}: expected 'rows' or 'pages'.")
+    raise InvalidInputError(
+        f"Cannot use {text!r} as granularity: expected 'rows' or 'pages'.",
+        hint="Pass granularity='rows' or granularity='pages'.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,10 @@ def version_range(head: LogSnapshot, starting: int | None, ending: int | None) -
     start = first_changes(head.state) if starting is None else starting
     end = newest if ending is None else ending
     if end > newest:
-        raise VersionNotFoundError(f"endingVersion is {end}, but the store has versions up to {newest}.")
+        raise VersionNotFoundError(
+            f"Cannot read changes up to endingVersion {end}: the store has versions up to {newest}.",
+            hint=f"Pass endingVersion={newest}, or leave it out.",
+        )
     return check_version_range(start, end, ("startingVersion", "endingVersion"))
 
 

@@ -108,7 +108,10 @@ def named_options(texts: Sequence[str]) -> dict[str, str]:
     """
     pairs = [text.partition("=") for text in texts]
     if not all(name and separator for name, separator, _ in pairs):
-        raise InvalidInputError("An --option is not of the form NAME=VALUE.")
+        raise InvalidInputError(
+            "Cannot use an --option: it is not of the form NAME=VALUE.",
+            hint="Write it like --option header=true.",
+        )
     return {name: value for name, _, value in pairs}
 
 

@@ -152,8 +152,9 @@ class WriteOptions:
         """
         if (self.app_id is None) != (self.app_version is None):
             raise InvalidInputError(
-                f"Application {self.app_id!r} comes with the number {self.app_version!r}: "
-                "expected both or neither."
+                f"Cannot use application {self.app_id!r} with number {self.app_version!r}: expected "
+                "both or neither.",
+                hint="Pass txnAppId and txnVersion, --app-id and --app-version on the command line.",
             )
 
 
@@ -176,7 +177,11 @@ class SourceOptions:
         for option in _NUMBERS:
             self.number(option)
         if self.number("maxVersionsPerTrigger") == 0:
-            raise InvalidInputError("maxVersionsPerTrigger is 0: expected a number from 1, or none at all.")
+            raise InvalidInputError(
+                "Cannot use 0 as maxVersionsPerTrigger: expected a number from 1.",
+                hint="Pass a number such as 100, or leave the option out: no limit, `availableNow` reads "
+                "all.",
+            )
         starting, ending = self.number("startingVersion"), self.number("endingVersion")
         if starting is not None and ending is not None:
             check_version_range(starting, ending, ("startingVersion", "endingVersion"))
@@ -193,9 +198,9 @@ class SourceOptions:
         """
         if "provider" in self._given:  # Spark adds this one where SQL makes a table of its catalog
             raise InvalidInputError(
-                "CREATE TABLE … USING spark_pages makes a table that nobody can read: Spark 4.2 tells the "
-                "source none of its options.",
-                hint="CREATE TEMPORARY VIEW … USING spark_pages OPTIONS (…) passes them on.",
+                "Cannot create a table by CREATE TABLE … USING spark_pages: nobody could read it, "
+                "because Spark 4.2 passes none of its options to the source.",
+                hint="`CREATE TEMPORARY VIEW … USING spark_pages OPTIONS (…)` passes them on.",
             )
         view = self.query(0).view
         known = [*_OF_A_VERSION, *_OF_VIEWS.get(view, ())]
@@ -219,7 +224,7 @@ class SourceOptions:
                 close = get_close_matches(option, names, n=1)
                 meant = f"Did you mean {names[close[0]]}?" if close else f"It has {', '.join(sorted(known))}."
                 raise InvalidInputError(
-                    f"{use[0].upper()}{use[1:]} has no option {option!r}.",
+                    f"Cannot use option {option!r} of {use}: there is none of that name.",
                     hint=_WHY_NOT.get((use, option), meant),
                 )
 
@@ -228,9 +233,9 @@ class SourceOptions:
         url = self._text("path")
         if not url:
             raise InvalidInputError(
-                "No store was named.",
-                hint="Pass its address, one, to load(...) or save(...). Of tables of Spark's catalog, as "
-                "saveAsTable(...) makes them, Spark 4.2 tells no address.",
+                "Cannot open a store: none was named.",
+                hint="Pass its address, one, to `load(…)` or `save(…)`. Of tables of Spark's catalog, as "
+                "`saveAsTable(…)` makes them, Spark 4.2 passes no address.",
             )
         return store_url(url, self._text("profile"))
 
@@ -242,11 +247,14 @@ class SourceOptions:
         """The view that is asked for."""
         view = (self._text("view") or "rows").lower()
         if view not in VIEW_NAMES:
-            raise InvalidInputError(f"{view!r} is not a view: expected {', '.join(VIEW_NAMES)}.")
+            raise InvalidInputError(
+                f"Cannot read the view {view!r}: there is none of that name.",
+                hint=f"Pass one of {', '.join(VIEW_NAMES)} as option view.",
+            )
         if view in _OF_THE_STORE and self._text("table"):
             raise InvalidInputError(
-                f"The view {view!r} tells of the whole store: the option table does not narrow it.",
-                hint="Leave table out.",
+                f"Cannot read the view {view!r} of one table: it is about the whole store.",
+                hint="Leave the option `table` out.",
             )
         return ViewQuery(
             view,
@@ -262,7 +270,7 @@ class SourceOptions:
         table = self._text("table")
         if not table:
             raise InvalidInputError(
-                "No table to write to was named.", hint='Name it with .option("table", "…").'
+                "Cannot write rows: no table was named.", hint='Name it with `.option("table", "…")`.'
             )
         return WriteOptions(
             table,
@@ -279,7 +287,10 @@ class SourceOptions:
         if text is None:
             return None
         if not text.strip().isdecimal():
-            raise InvalidInputError(f"{option} is {text!r}: expected a number from 0, such as 7.")
+            raise InvalidInputError(
+                f"Cannot use {text!r} as option {option}: expected a number from 0.",
+                hint=f"Pass a number such as {option}=7.",
+            )
         return int(text)
 
     def columns(self) -> list[str] | None:
@@ -293,9 +304,9 @@ class SourceOptions:
         given = self._text("columns") or ""
         if not re.fullmatch(f"{_COLUMN}(?:,{_COLUMN})*", given):
             raise InvalidInputError(
-                f"columns is {given!r}: expected names parted by commas.",
-                hint="A name that holds a comma or a backquote goes into backquotes, and its own are "
-                "doubled, as in SQL: `last, first`.",
+                f"Cannot use {given!r} as option columns: expected names parted by commas.",
+                hint="Put a name that holds a comma or a backquote into backquotes, and double its own, "
+                "as in SQL: `last, first`.",
             )
         names = (_bare(each.strip()) for each in re.findall(_COLUMN, given))
         return [name for name in names if name] or None
@@ -311,8 +322,8 @@ class SourceOptions:
         given = self._text("filter")
         if given is not None and self.query(0).view != "rows":
             raise InvalidInputError(
-                "The option filter is for rows of a table.",
-                hint="Filter the frame of another view by where().",
+                "Cannot use the option filter here: it is for rows of a table.",
+                hint="Filter the frame of another view by `where(…)`.",
             )
         return given
 
@@ -325,7 +336,10 @@ class SourceOptions:
         """
         given = self._text("nullability") or "declared"
         if given not in ("declared", "inferred"):
-            raise InvalidInputError(f"nullability is {given!r}: expected declared or inferred.")
+            raise InvalidInputError(
+                f"Cannot use {given!r} as option nullability: expected declared or inferred.",
+                hint="Pass nullability=declared or nullability=inferred.",
+            )
         return given == "inferred"
 
     def _text(self, option: str) -> str | None:
@@ -334,7 +348,10 @@ class SourceOptions:
     def _flag(self, option: str) -> bool:
         text = (self._text(option) or "false").strip().lower()
         if text not in ("true", "false"):
-            raise InvalidInputError(f"{option} is {text!r}: expected true or false.")
+            raise InvalidInputError(
+                f"Cannot use {text!r} as option {option}: expected true or false.",
+                hint=f"Pass {option}=true or {option}=false.",
+            )
         return text == "true"
 
     def _properties(self) -> dict[str, str]:
@@ -344,7 +361,10 @@ class SourceOptions:
         except ValueError:
             found = None
         if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
-            raise InvalidInputError(f"tableProperties is {text!r}: expected a JSON object of texts.")
+            raise InvalidInputError(
+                f"Cannot use {text!r} as option tableProperties: expected a JSON object of texts.",
+                hint='Write it like {"codec": "zstd"}.',
+            )
         return found
 
 

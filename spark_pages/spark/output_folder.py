@@ -75,8 +75,8 @@ class OutputFolder:
         if all(one == other for one, other in zip(mine, its, strict=False)):
             how = "is" if mine == its else "lies in" if len(mine) > len(its) else "contains"
             raise InvalidInputError(
-                f"{self.path} {how} the store at {store}: rows cannot be written there. Nothing was changed.",
-                hint="Name a folder outside of the store.",
+                f"Cannot write rows into {self.path}: it {how} the store at {store}. Nothing was changed.",
+                hint=f"Name a folder outside of {store}.",
             )
         named = path_here(self.path)
         if named is None or not os.path.lexists(named):
@@ -84,8 +84,8 @@ class OutputFolder:
         if os.path.islink(named) or not os.path.isdir(named):
             what = "a link" if os.path.islink(named) else "a file"
             raise InvalidInputError(
-                f"{self.path} is {what}, and rows are written into a folder. Nothing was changed.",
-                hint="Name a folder, or a place where nothing is.",
+                f"Cannot write rows into {self.path}: it is {what}, and not a folder. Nothing was changed.",
+                hint=f"Name a folder, or a place where nothing is, in place of {self.path}.",
             )
         if not self.overwrite:
             raise self._taken()
@@ -135,7 +135,10 @@ class OutputFolder:
         """
         target = path_here(self.path)
         if not self.is_local or target is None:
-            raise InvalidInputError(f"{self.path} as {self.form} is written by Spark.")
+            raise InvalidInputError(
+                f"Cannot write {self.path} as {self.form} without Spark: only Spark writes it.",
+                hint="Pass a `spark` session: `spark_pages.spark.session()`, or write parquet.",
+            )
         if os.path.lexists(target) and not self.overwrite:
             raise self._taken()
         above, name = os.path.split(target)
@@ -144,7 +147,8 @@ class OutputFolder:
             os.makedirs(unfinished)
         except OSError as error:
             raise InvalidInputError(
-                f"Cannot write to {self.path}: {error.strerror}.", hint="Name another folder."
+                f"Cannot write to {self.path}: {error.strerror}.",
+                hint=f"Name another folder in place of {self.path}.",
             ) from error
         try:
             file = os.path.join(unfinished, "part-00000.parquet")
@@ -203,13 +207,13 @@ class OutputFolder:
     def _unwritten(self, error: OSError) -> StorageError:
         return StorageError(
             f"Cannot write rows to {self.path}: {error}.",
-            hint="Look whether the disk has room, and can be written to.",
+            hint="Check by `df` that the disk has room, and that it can be written to.",
         )
 
     def _taken(self) -> InvalidInputError:
         return InvalidInputError(
-            f"{self.path} is there already, and nothing in it was changed.",
-            hint="Name another folder, or let what is there go by --overwrite.",
+            f"Cannot write to {self.path}: it is there already, and nothing in it was changed.",
+            hint="Name another folder, or replace what is there by --overwrite.",
         )
 
 

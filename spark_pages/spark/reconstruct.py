@@ -86,10 +86,15 @@ class Output:
 
     def __post_init__(self) -> None:
         if self.form not in ("parquet", "delta", "checkpoint"):
-            raise InvalidInputError(f"Unknown format {self.form!r}: expected parquet, delta or checkpoint.")
+            raise InvalidInputError(
+                f"Cannot write a reconstruction as {self.form!r}: there is no such format.",
+                hint="Pass one of parquet, delta and checkpoint as --format.",
+            )
         if (self.path is None) != (self.form == "checkpoint"):
             raise InvalidInputError(
-                f"A reconstruction as {self.form} {'takes no' if self.path else 'needs an'} output folder."
+                f"Cannot write a reconstruction as {self.form}: it "
+                f"{'takes no' if self.path else 'needs an'} output folder.",
+                hint="Leave --output out." if self.path else "Name a folder by --output.",
             )
 
     def folder(self, store: str) -> OutputFolder | None:

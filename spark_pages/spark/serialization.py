@@ -32,8 +32,8 @@ def store_url(url: str, profile: str | None = None) -> str:
     """
     if url.startswith("memory://"):
         raise InvalidInputError(
-            f"Spark cannot read {url}: a store in memory belongs to one process, and Spark has others.",
-            hint="Use a folder or an object store.",
+            f"Cannot read {url} in Spark: a store in memory belongs to one process, and Spark has others.",
+            hint="Use a folder or an object store, such as file:///data/store.",
         )
     folder = None if "://" in url else folder_of(url)
     return with_profile(url if folder is None else os.path.abspath(folder), profile)

@@ -74,15 +74,15 @@ def check_spark(delta: bool = False) -> None:
     found = installed(java)
     if found.pyspark is None:
         raise MissingDependencyError(
-            "Spark needs the package pyspark, which is not installed.",
-            hint='Install it with: pip install "spark-pages[spark]".',
+            "Cannot start Spark: the package pyspark is not installed.",
+            hint='Install it: `pip install "spark-pages[spark]"`.',
         )
     wrong = wrong_pair(found, delta=delta)
     if wrong is not None:
-        raise MissingDependencyError(wrong[0], hint=wrong[1])
+        raise MissingDependencyError(f"Cannot start Spark: {wrong[0]}", hint=wrong[1])
     if java is None:
         raise MissingDependencyError(
-            "Spark needs Java, and there is none: no bin/java under JAVA_HOME, no java on the PATH.",
+            "Cannot start Spark: there is no Java, neither bin/java under JAVA_HOME nor java on the PATH.",
             hint="Install a JDK or JRE 17 or later. Everything but Spark works without it.",
         )
 
@@ -155,7 +155,7 @@ def session(
         _check_delta(spark)
     wrong = wrong_pair(replace(installed(), jvm=spark.version), delta=delta)
     if wrong is not None:
-        raise MissingDependencyError(wrong[0], hint=wrong[1])
+        raise MissingDependencyError(f"Cannot use this Spark: {wrong[0]}", hint=wrong[1])
     if source:
         _register(spark)
         follow_statements(spark)
@@ -177,10 +177,11 @@ def _check_delta(spark: SparkSession) -> None:
     extension = DELTA_CONF["spark.sql.extensions"]
     if extension not in (spark.conf.get("spark.sql.extensions", None) or ""):
         raise MissingDependencyError(
-            f"The Spark session that is running was made without Delta: {extension} is not among its "
-            "spark.sql.extensions, and Spark takes none up later.",
-            hint="Call session(delta=True) first in a new process, whose JVM begins with its JARs; or "
-            "give the session that you make yourself the properties of spark_pages.spark.session.DELTA_CONF.",
+            "Cannot read or write Delta tables: the Spark session that is running was made without "
+            f"Delta. {extension} is not among its spark.sql.extensions, and Spark takes none up later.",
+            hint="Call `session(delta=True)` first in a new process, whose JVM begins with its JARs; or "
+            "give the session that you make yourself the properties of "
+            "`spark_pages.spark.session.DELTA_CONF`.",
         )
 
 
@@ -191,8 +192,8 @@ def _check_jars(spark: SparkSession) -> None:
         spark._jvm.Thread.currentThread().getContextClassLoader().loadClass(extension)  # type: ignore[union-attr]
     except Exception as error:  # Py4J's
         raise MissingDependencyError(
-            f"Delta tables need the JARs of delta-spark {DELTA}, and spark-submit has begun without: "
-            f"there is no {extension}.",
+            f"Cannot read or write Delta tables: they need the JARs of delta-spark {DELTA}, and "
+            f"spark-submit has begun without them, so there is no {extension}.",
             hint=f"Submit the job with: --packages {DELTA_JARS}.",
         ) from error
 
@@ -279,7 +280,10 @@ def register(spark: SparkSession) -> None:
 
 def _address(url: str | None, profile: str | None) -> str:
     if url is None:  # what SQL gives is not checked before
-        raise InvalidInputError("The address of the store is NULL.", hint="Give its URL as text.")
+        raise InvalidInputError(
+            "Cannot open a store: its address is NULL.",
+            hint="Pass its URL as text, such as 'file:///data/store'.",
+        )
     return store_url(url, profile)
 
 

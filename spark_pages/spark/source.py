@@ -99,9 +99,9 @@ class SparkPagesDataSource(DataSource):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InvalidInputError(
-                f"The option columns names {', '.join(map(repr, twice))} of table {table.name!r} more than "
-                f"once: expected each column once.",
-                hint="Double it in the frame, by select(...).",
+                f"Cannot read {', '.join(map(repr, twice))} of table {table.name!r} more than once: "
+                "expected each column once in the option columns.",
+                hint="Double it in the frame, by `select(…)`.",
             )
         table.filter_columns(self._given.filter())  # refused where the frame is made, not when it runs
         fields = [table.schema.field(name) for name in names]
@@ -121,7 +121,10 @@ class SparkPagesDataSource(DataSource):
         """
         self._no_schema_given()
         if self._given.number("maxVersionsPerTrigger") is not None:
-            raise InvalidInputError("maxVersionsPerTrigger is an option of streams: leave it out.")
+            raise InvalidInputError(
+                "Cannot use maxVersionsPerTrigger here: it is an option of streams.",
+                hint="Leave maxVersionsPerTrigger out, or use `spark.readStream`.",
+            )
         query = self._query()
         if query.view == "rows":
             partitions = self._given.number("partitions") or 0
@@ -148,8 +151,8 @@ class SparkPagesDataSource(DataSource):
         """Spark asks for the schema, and the version is pinned with it, unless it was given one."""
         if self._version is None:
             raise InvalidInputError(
-                "A table has its own schema, and none can be given to read it.",
-                hint="Leave schema(...) out; choose and cast columns of the frame by select(...).",
+                "Cannot read a table with a schema of the caller: it has its own.",
+                hint="Leave `schema(…)` out; choose and cast columns of the frame by `select(…)`.",
             )
 
     def _query(self) -> ViewQuery:
@@ -171,7 +174,8 @@ class SparkPagesDataSource(DataSource):
         name = self._query().table
         if not name:
             raise InvalidInputError(
-                "The view 'rows' needs a table.", hint='Name it with .option("table", "…").'
+                "Cannot read the view 'rows': no table was named.",
+                hint='Name it with `.option("table", "…")`.',
             )
         return self._snapshot().table(name)
 
@@ -201,8 +205,9 @@ def _struct_of(schema: pa.Schema, table: str) -> StructType:
             fields += from_arrow_schema(pa.schema([field])).fields
         except (PySparkTypeError, InvalidInputError) as error:
             raise InvalidInputError(
-                f"Spark has no type for column {field.name!r} of table {table!r}, which is {field.type}.",
-                hint="Name the columns to read by the option columns.",
+                f"Cannot read column {field.name!r} of table {table!r} in Spark: it has no type for "
+                f"{field.type}.",
+                hint="Name the columns to read by the option `columns`.",
             ) from error
     return StructType(fields)
 
@@ -429,10 +434,10 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest = head.version
         if store_id and head.store_id != store_id:
             raise StoreReplacedError(
-                f"Cannot go on with the stream of {log.store.url}: the store that it has read was replaced "
-                "by another one. Nothing of that was told.",
-                hint="Put back the store that was there; or start a stream with a checkpoint location of its "
-                "own.",
+                f"Cannot go on with the stream of {log.store.url}: the store that it has read was "
+                "replaced by another one. Nothing of that was read.",
+                hint="Put back the store that was there; or start a stream with another "
+                "`checkpointLocation`.",
                 url=log.store.url,
             )
         if token is None:  # nothing was told yet
@@ -444,10 +449,10 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             return
         raise VersionNotFoundError(
-            f"The stream has told {log.store.url} up to version {version}, commit {token}, but {found} now: "
-            "it was made anew, or is an older copy. Nothing of it was told.",
-            hint="Put back the store that was there; or start a stream with a checkpoint location of its "
-            "own.",
+            f"Cannot go on with the stream of {log.store.url}: it has read version {version}, commit "
+            f"{token}, and the store has {found} now, so it was made anew, or is an older copy. "
+            "Nothing of it was read.",
+            hint="Put back the store that was there; or start a stream with another `checkpointLocation`.",
             version=version,
             newest=newest,
         )
@@ -460,9 +465,9 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             named = TableId(followed)
         if named != followed:
             raise InvalidInputError(
-                f"{self._query.table!r} was table {followed} when this stream began, and is the name of "
-                f"table {named} now, which was made since. Nothing of either was told.",
-                hint="Start a stream with a checkpoint location of its own for the new table.",
+                f"Cannot go on with the stream of {self._query.table!r}: a table was made since under "
+                "the name of the one that it has read. Nothing of either was read.",
+                hint="Start a stream with another `checkpointLocation` for the new table.",
             )
         return followed
 

@@ -101,7 +101,9 @@ def _result(job: str, done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
         result = None
     if not isinstance(result, dict):
         said = "\n".join((done.stderr or done.stdout).strip().splitlines()[-_TAIL_LINES:])
-        raise InternalError(f"The job {job} ended with exit code {done.returncode} and no result:\n{said}")
+        raise InternalError(
+            f"Cannot finish job {job}: it ended with exit code {done.returncode} and no result:\n{said}"
+        )
     if "error" not in result:
         return result
     name, message, hint = (result["error"][key] for key in ("type", "message", "hint"))
@@ -109,4 +111,4 @@ def _result(job: str, done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     if isinstance(kind, type) and issubclass(kind, SparkPagesError):
         raise kind(message, hint=hint)
     said = "\n".join(done.stderr.strip().splitlines()[-_TAIL_LINES:])
-    raise InternalError(f"The job {job} failed with {name}: {message}\n{said}")
+    raise InternalError(f"Cannot finish job {job}: it failed with {name}: {message}\n{said}")

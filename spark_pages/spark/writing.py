@@ -168,21 +168,24 @@ def check_fits(definition: TableDefinition, schema: pa.Schema) -> None:
     if unknown:
         raise SchemaMismatchError(
             f"Cannot write to {definition.name!r}: it has no column {', '.join(map(repr, unknown))}; it has "
-            f"{', '.join(wanted.names)}."
+            f"{', '.join(wanted.names)}.",
+            hint="Leave those columns out by `select(…)`, or add them: `transaction.add_column`.",
         )
     for column in wanted:
         if column.name not in schema.names:
             if not column.nullable:
                 raise SchemaMismatchError(
                     f"Cannot write to {definition.name!r}: column {column.name!r} is missing, and it is not "
-                    f"nullable."
+                    f"nullable.",
+                    hint=f"Add the column {column.name!r} to the frame: `withColumn({column.name!r}, …)`.",
                 )
             continue
         given = schema.field(column.name).type
         if not is_convertible(given, column.type):
             raise SchemaMismatchError(
-                f"Column {column.name!r} of {definition.name!r} holds {column.type}, and the rows to write "
-                f"bring {given}."
+                f"Cannot write to {definition.name!r}: column {column.name!r} holds {column.type}, "
+                f"and the rows to write have {given}.",
+                hint=f"Cast it in the frame: `withColumn({column.name!r}, col({column.name!r}).cast(…))`.",
             )
 
 

@@ -54,7 +54,10 @@ def check_syntax(text: str, tree: exp.Expr) -> None:
         connection.extract_statements(for_duckdb(text, tree))
     except duckdb.Error as error:
         told = str(error).split("\n\nLINE")[0].strip().removeprefix("Parser Error: ")
-        raise InvalidInputError(f"Cannot read the statement {shown(text)}: {told}.") from error
+        raise InvalidInputError(
+            f"Cannot read the statement {shown(text)}: {told}.",
+            hint="Compare with docs/sql.md; DuckDB reads queries, such as `SELECT … FROM t`.",
+        ) from error
     finally:
         connection.close()
 
@@ -96,9 +99,17 @@ def run_query(query: ResolvedQuery, limit: int | None = None) -> pa.Table:
         if isinstance(error, SparkPagesError):
             raise
         if isinstance(error, duckdb.InternalException | duckdb.FatalException):
-            raise InternalError(f"DuckDB failed: {error}") from error
+            raise InternalError(
+                f"Cannot run the query: DuckDB failed: {error}.",
+                hint="This is a fault of DuckDB: simplify the query, such as by `LIMIT 1`, and "
+                "report both texts.",
+            ) from error
         told = str(error).split("\n\nLINE")[0].strip()
-        raise InvalidInputError(f"DuckDB refuses the query: {told}") from error
+        raise InvalidInputError(
+            f"Cannot run the query: {told.rstrip('.')}.",
+            hint="Change the part that it names; docs/sql.md lists functions and types, and `CAST(x AS "
+            "…)` converts.",
+        ) from error
     finally:
         connection.close()
     return _as_users_know(result, query.outputs)
@@ -144,8 +155,8 @@ def load_duckdb() -> ModuleType:
         import duckdb  # noqa: PLC0415 - an extra, and 0.1 s to import
     except ImportError as error:
         raise MissingDependencyError(
-            "Queries are run by DuckDB, which is not installed.",
-            hint='Install it with: pip install "spark-pages[sql]".',
+            "Cannot run queries: DuckDB is not installed.",
+            hint='Install it: `pip install "spark-pages[sql]"`.',
         ) from error
     return duckdb
 

@@ -70,7 +70,8 @@ def run_sql(
     statement = read_statement(text)
     if not isinstance(statement, Select) and any(each is not None for each in (version, timestamp, tag)):
         raise InvalidInputError(
-            f"{title(statement)} changes the newest version: leave out which one is read."
+            f"Cannot run {title(statement)} on an earlier version: it changes the newest one.",
+            hint="Leave out `version`, `timestamp` and `tag`.",
         )
     relations = StoreRelations(open_version(version, timestamp, tag), open_version)
     if isinstance(statement, Select):
@@ -130,11 +131,16 @@ def _match_columns(statement: Insert, given: pa.Table, snapshot: Snapshot) -> tu
     table = table_called(snapshot, statement.table)
     names = [_column(name, table.columns, table.name) for name in statement.columns] or table.columns
     if len(set(names)) < len(names):
-        raise InvalidInputError(f"The rows for table {table.name!r} name a column twice.")
+        raise InvalidInputError(
+            f"Cannot write rows into table {table.name!r}: the rows name a column twice.",
+            hint=f"Name each column once: INSERT INTO {table.name} ({', '.join(names)}).",
+        )
     if len(names) != given.num_columns:
         raise SchemaMismatchError(
-            f"The rows for table {table.name!r} have {given.num_columns} values for {len(names)} columns "
-            f"({', '.join(names)})."
+            f"Cannot write rows into table {table.name!r}: the rows have {given.num_columns} values for "
+            f"{len(names)} columns ({', '.join(names)}).",
+            hint=f"Name the columns that are given: INSERT INTO {table.name} "
+            f"({', '.join(names[: given.num_columns])}).",
         )
     columns = []
     for field in table.schema:
@@ -150,8 +156,9 @@ def _match_columns(statement: Insert, given: pa.Table, snapshot: Snapshot) -> tu
             columns.append(integers_as_decimal(values, field.type).cast(field.type))
         except (LossError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SchemaMismatchError(
-                f"Values of type {values.type} do not fit column {field.name!r} of table {table.name!r}, "
-                f"which is of type {field.type}: {error}"
+                f"Cannot write values into column {field.name!r} of table {table.name!r}: it is of type "
+                f"{field.type}, and values of type {values.type} do not fit: {error}",
+                hint="Convert them in the statement: CAST(x AS …).",
             ) from error
     return table.name, pa.table(columns, schema=table.schema)
 
@@ -159,7 +166,10 @@ def _match_columns(statement: Insert, given: pa.Table, snapshot: Snapshot) -> tu
 def _column(name: str, known: Sequence[str], table: str) -> str:
     found = match_name(name, known)
     if found is None:
-        raise InvalidInputError(f"Table {table!r} has no column {name!r}: it has {', '.join(known)}.")
+        raise InvalidInputError(
+            f"Cannot write values into column {name!r} of table {table!r}: it has none of that name.",
+            hint=f"It has {', '.join(known)}.",
+        )
     return found
 
 

@@ -78,11 +78,15 @@ def _by_name(given: GivenParameters) -> dict[str, Any]:
     if isinstance(given, Mapping):
         wrong = [name for name in given if not isinstance(name, str)]
         if wrong:
-            raise InvalidInputError(f"Cannot bind the parameters: {wrong[0]!r} is not the name of one.")
+            raise InvalidInputError(
+                f"Cannot bind the parameters: {wrong[0]!r} is not the name of one.",
+                hint="Name each parameter by a text, such as {'n': 1} for $n.",
+            )
         return dict(given)
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
         raise InvalidInputError(
-            f"Cannot bind the parameters: expected a list or a mapping, found {type(given).__name__}."
+            f"Cannot bind the parameters: expected a list or a mapping, found {type(given).__name__}.",
+            hint="Pass a list for `?`, or a mapping for `$name`.",
         )
     return {str(number): value for number, value in enumerate(given, 1)}
 
@@ -94,7 +98,10 @@ def _shown(name: str) -> str:
 def _constant(value: Any, name: str, depth: int = 0) -> exp.Expr:
     """The value as a constant of its type."""
     if depth > 50:
-        raise InvalidInputError(f"Cannot bind {name}: its value is nested too deep.")
+        raise InvalidInputError(
+            f"Cannot bind {name}: its value is nested too deep.",
+            hint="Flatten the value, or pass it as JSON text and read it with `json_extract`.",
+        )
     if isinstance(value, pa.Scalar):
         return _of_arrow(value, name)
     if isinstance(value, np.generic):
@@ -125,8 +132,9 @@ def _constant(value: Any, name: str, depth: int = 0) -> exp.Expr:
         case Mapping() | list() | tuple() | np.ndarray() | pa.Array() | pa.ChunkedArray():
             return _nested(value, name, depth + 1)
     raise InvalidInputError(
-        f"Cannot bind {name}: a value of type {type(value).__name__} is none of SQL.",
-        hint="Numbers, text, bytes, dates, times, decimals, UUIDs, lists and mappings of these are.",
+        f"Cannot bind {name}: SQL has no value of type {type(value).__name__}.",
+        hint="Pass a number, text, bytes, date, time, decimal or UUID, or a list or mapping of these, "
+        "such as [1, 2].",
     )
 
 
@@ -136,7 +144,11 @@ def _nested(value: Any, name: str, depth: int) -> exp.Expr:
     if not isinstance(value, Mapping):
         return exp.Array(expressions=[_constant(each, name, depth) for each in value])
     if not value or not all(isinstance(key, str) for key in value):
-        raise InvalidInputError(f"Cannot bind {name}: the keys of a mapping are the names of its fields.")
+        raise InvalidInputError(
+            f"Cannot bind {name}: a mapping has keys that are not text, and they are the names of its "
+            "fields.",
+            hint="Write the keys as text, such as {'x': 1}.",
+        )
     fields = [
         exp.PropertyEQ(this=exp.to_identifier(key, quoted=True), expression=_constant(each, name, depth))
         for key, each in value.items()
@@ -155,7 +167,10 @@ def _of_numpy_time(value: np.datetime64 | np.timedelta64, name: str) -> exp.Expr
         try:
             return _of_arrow(days.cast(pa.int32()).cast(pa.date32()), name)
         except pa.ArrowInvalid as error:
-            raise InvalidInputError(f"Cannot bind {name}: {value} is no date of SQL.") from error
+            raise InvalidInputError(
+                f"Cannot bind {name}: {value} is no date of SQL.",
+                hint="Pass a value of the years 1 to 9999, such as `datetime.datetime(2026, 11, 23)`.",
+            ) from error
     if unit in ("W", "D", "h", "m"):
         value = value.astype("M8[s]" if isinstance(value, np.datetime64) else "m8[s]")
     return _of_arrow(_arrow_scalar(value, name), name)
@@ -172,7 +187,8 @@ def _of_arrow(value: pa.Scalar, name: str) -> exp.Expr:
             if kind.unit == "ns" and value.value % 1000:
                 raise InvalidInputError(
                     f"Cannot bind {name}: times with a zone have microseconds in DuckDB.",
-                    hint="Round it, or give a time without a zone.",
+                    hint="Round it: `value.cast(pyarrow.timestamp('us', tz='UTC'))`; or pass a time "
+                    "without a zone.",
                 )
             return _cast(f"{text}+00", "TIMESTAMPTZ")
         return _cast(text, "TIMESTAMP_NS" if kind.unit == "ns" else "TIMESTAMP")
@@ -183,7 +199,10 @@ def _of_arrow(value: pa.Scalar, name: str) -> exp.Expr:
     if pa.types.is_duration(kind):
         whole = value.cast(pa.duration("ns")).value
         if whole % 1000:
-            raise InvalidInputError(f"Cannot bind {name}: intervals of SQL have microseconds.")
+            raise InvalidInputError(
+                f"Cannot bind {name}: intervals of SQL have microseconds.",
+                hint="Round it to microseconds, such as `datetime.timedelta(microseconds=1)`.",
+            )
         return exp.Anonymous(this="to_microseconds", expressions=[_whole(whole // 1000, name)])
     if isinstance(value, pa.ExtensionScalar):
         return _of_arrow(value.value, name)
@@ -196,7 +215,11 @@ def _of_arrow(value: pa.Scalar, name: str) -> exp.Expr:
     if isinstance(value, pa.ListScalar | pa.FixedSizeListScalar):
         return _nested(value.values, name, 1)
     if isinstance(value, pa.MonthDayNanoIntervalScalar):
-        raise InvalidInputError(f"Cannot bind {name}: an interval of months is none of the values here.")
+        raise InvalidInputError(
+            f"Cannot bind {name}: an interval of months is none of the values here.",
+            hint="Pass days and microseconds, such as `datetime.timedelta(days=30)`, or write INTERVAL "
+            "'1' MONTH.",
+        )
     return _constant(value.as_py(), name, 1)
 
 
@@ -212,12 +235,18 @@ def _arrow_scalar(value: Any, name: str) -> pa.Scalar:
             else pa.duration("ns"),
         )
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InvalidInputError(f"Cannot bind {name}: {value!r} is no value of SQL ({error}).") from error
+        raise InvalidInputError(
+            f"Cannot bind {name}: {value!r} is no value of SQL ({error}).",
+            hint="Pass a plain value of Python: `value.as_py()`.",
+        ) from error
 
 
 def _whole(value: int, name: str) -> exp.Expr:
     if abs(value) > _LARGEST_WHOLE:
-        raise InvalidInputError(f"Cannot bind {name}: the number has more than 128 bits.")
+        raise InvalidInputError(
+            f"Cannot bind {name}: the number has more than 128 bits.",
+            hint="Pass it as text, or as a float: `float(value)`.",
+        )
     number = exp.Literal.number(abs(value))
     return exp.Paren(this=exp.Neg(this=number)) if value < 0 else number
 
@@ -228,7 +257,10 @@ def _decimal(value: Decimal, name: str) -> exp.Expr:
     scale = max(0, -exponent)
     precision = max(len(digits) + max(0, exponent), scale, 1)
     if precision > _MOST_DIGITS:
-        raise InvalidInputError(f"Cannot bind {name}: a decimal of SQL has up to {_MOST_DIGITS} digits.")
+        raise InvalidInputError(
+            f"Cannot bind {name}: a decimal of SQL has up to {_MOST_DIGITS} digits.",
+            hint="Round it first: `round(value, 2)`, or pass it as text.",
+        )
     return _cast(f"{value:f}", f"DECIMAL({precision}, {scale})")
 
 
@@ -236,7 +268,10 @@ def _text(value: str, name: str) -> exp.Expr:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInputError(f"Cannot bind {name}: the text is no UTF-8 ({error}).") from error
+        raise InvalidInputError(
+            f"Cannot bind {name}: the text is no UTF-8 ({error}).",
+            hint="Decode the text that it came from with errors='replace'.",
+        ) from error
     return exp.Literal.string(value)
 
 

@@ -110,6 +110,7 @@ def as_of_of(table: exp.Table) -> AsOf | None:
         if kind == "VERSION" and value.name.isdigit():
             return AsOf(version=int(value.name))
     raise InvalidInputError(
-        f"Cannot read the version of {table.name!r}: expected one of VERSION AS OF 7, VERSION AS OF 'a tag', "
-        f"TIMESTAMP AS OF '2024-01-31T18:00:00', {table.name}@v7 and {table.name}@20240131180000000."
+        f"Cannot read the version of {table.name!r}: it is in a form that is not known.",
+        hint="Write one of VERSION AS OF 7, VERSION AS OF 'a tag', TIMESTAMP AS OF '2024-01-31T18:00:00', "
+        f"{table.name}@v7 and {table.name}@20240131180000000.",
     )

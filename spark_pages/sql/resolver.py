@@ -116,7 +116,10 @@ def resolve(
         holder = exp.Subquery(this=tree.copy())
         outputs = resolver.query(holder.this, None, {})
     except RecursionError as error:
-        raise InvalidInputError("Cannot resolve the query: it is nested too deep.") from error
+        raise InvalidInputError(
+            "Cannot resolve the query: it is nested too deep.",
+            hint="Name parts of the query by WITH name AS (…).",
+        ) from error
     left = holder.find(exp.Placeholder)
     if left is not None:
         raise not_understood(left, None, text)
@@ -161,7 +164,12 @@ class _Resolver:
             name, given = each.alias, [column.name for column in each.args["alias"].columns]
             if fold_name(name) in seen:
                 raise located(
-                    InvalidInputError(f"WITH defines {name!r} twice."), each.args["alias"], self._text
+                    InvalidInputError(
+                        f"Cannot read WITH: it defines {name!r} twice.",
+                        hint=f"Give one of them another name than {name!r}.",
+                    ),
+                    each.args["alias"],
+                    self._text,
                 )
             seen.add(fold_name(name))
             label = self.sources.labels.label(name)
@@ -309,7 +317,9 @@ class _Resolver:
             if name is None:
                 hint = suggest(node.name, names)
                 raise ColumnNotFoundError(
-                    f"The star has no column {node.name!r}.", hint=hint, column=node.name
+                    f"Cannot leave out or replace column {node.name!r} of a star: it has none of that name.",
+                    hint=hint,
+                    column=node.name,
                 )
             return name
 

@@ -149,13 +149,18 @@ def new_name(snapshot: Snapshot, name: Name, if_not_exists: bool) -> str | None:
         new = name_of_new(snapshot, name)
         if new.startswith("temp."):
             raise InvalidInputError(
-                f"{new!r} would be gone when its statement ends: temporary tables are of one transaction.",
+                f"Cannot create {new!r} by a statement: temporary tables are of one transaction, and "
+                "it would be gone at once.",
                 hint="Make it with `transaction.create_table`, where it is used.",
             )
         return new
     if if_not_exists:
         return None
-    raise TableExistsError(f"There is a table {known!r} at version {snapshot.version} already.", table=known)
+    raise TableExistsError(
+        f"Cannot create table {known!r}: there is one of that name at version {snapshot.version}.",
+        hint="Choose another name, or write IF NOT EXISTS.",
+        table=known,
+    )
 
 
 def _create_table(statement: CreateTable, transaction: Transaction, snapshot: Snapshot) -> None:
@@ -182,7 +187,10 @@ def _alter(table: Table, changes: Iterable[Change], transaction: Transaction, sn
                 if known is not None and if_not_exists:
                     continue
                 if known is not None:
-                    raise SchemaMismatchError(f"Table {name!r} has a column {known!r} already.")
+                    raise SchemaMismatchError(
+                        f"Cannot add column {known!r} to table {name!r}: it has one of that name.",
+                        hint="Choose another name, or write ADD COLUMN IF NOT EXISTS.",
+                    )
                 transaction.add_column(name, _field(column, snapshot), _default(column))
                 if column.comment is not None:
                     transaction.set_comment(name, column.comment, column.name)
@@ -203,7 +211,11 @@ def _alter(table: Table, changes: Iterable[Change], transaction: Transaction, sn
                 new_full = name_of_new(snapshot, (*namespace, *new_table))
                 known = known_name(snapshot, (*namespace, *new_table))
                 if known not in (None, table.name):
-                    raise TableExistsError(f"There is a table {known!r} already.", table=known)
+                    raise TableExistsError(
+                        f"Cannot rename the table to {known!r}: there is one of that name.",
+                        hint=f"Choose another name, or drop that one: DROP TABLE {known}.",
+                        table=known,
+                    )
                 transaction.rename_table(name, new_full)
                 name = new_full
             case SetType(column_name, kind):
@@ -237,7 +249,10 @@ def _add_constraint(
 
 
 def _is_there(kind: str, known: str) -> AlreadyExistsError:
-    return AlreadyExistsError(f"There is a {kind} {known!r} already.")
+    return AlreadyExistsError(
+        f"Cannot create {kind} {known!r}: there is one of that name.",
+        hint="Choose another name, or write IF NOT EXISTS.",
+    )
 
 
 def _field(column: Column, snapshot: Snapshot) -> pa.Field:
@@ -261,7 +276,8 @@ def _default(column: Column) -> Any:
         return pa.scalar(value, column.type).as_py()
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SchemaMismatchError(
-            f"The default {value!r} is no value of column {column.name!r} of type {column.type}: {error}"
+            f"Cannot use {value!r} as the default of column {column.name!r} of type {column.type}: {error}",
+            hint=f"Write a value of type {column.type}.",
         ) from error
 
 
@@ -274,7 +290,10 @@ def _column(name: str, known: list[str], table: str) -> str:
     if found is None:
         hint = suggest(name, known) or f"It has {', '.join(known)}."
         raise ColumnNotFoundError(
-            f"Table {table!r} has no column {name!r}.", hint=hint, table=table, column=name
+            f"Cannot find column {name!r} of table {table!r}: it has none of that name.",
+            hint=hint,
+            table=table,
+            column=name,
         )
     return found
 

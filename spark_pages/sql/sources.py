@@ -145,7 +145,10 @@ class Scope:
             table = self.context().star_table(qualifier)
             return [(column.name, ((table, column),)) for column in table.columns]
         if not self.tables:
-            raise InvalidInputError("Cannot select *: there is no FROM.")
+            raise InvalidInputError(
+                "Cannot select *: there is no FROM.",
+                hint="Write FROM and a table, such as `SELECT * FROM t`.",
+            )
         found: list[tuple[str, tuple[Place, ...]]] = []
         seen: set[int] = set()
         for table in self.tables:
@@ -169,7 +172,10 @@ class Scope:
         left = IdentifierContext(tuple(self.tables), None, self.context().merged).column([name])
         there = IdentifierContext((right,)).column([name])
         if not left.places or not there.places:
-            raise InvalidInputError(f"{name!r} is a table, not a column that a join can share.")
+            raise InvalidInputError(
+                f"Cannot join by {name!r}: it is a table, not a column that both sides share.",
+                hint="Name columns in USING (…), or write ON a.x = b.y.",
+            )
         place = there.places[0]
         side = str(join.args.get("side") or "").upper()
         places = {"RIGHT": (place,), "FULL": (*left.places, place)}.get(side, left.places)
@@ -278,7 +284,10 @@ class Sources:
         known = [column for table in left for column in table.columns]
         shared = [column.name for table in right for column in table.columns if match(column.name, known)]
         if not shared:
-            raise InvalidInputError("The tables of a natural join have no column in common.")
+            raise InvalidInputError(
+                "Cannot join by a natural join: its tables have no column in common.",
+                hint="Write ON a.x = b.y, or CROSS JOIN.",
+            )
         return [quoted(name) for name in shared]
 
     # single sources
@@ -386,7 +395,10 @@ def with_names(
 ) -> tuple[VisibleColumn, ...]:
     """The columns under the names of an alias such as ``t(a, b)``; those behind keep theirs."""
     if len(names) > len(columns):
-        raise InvalidInputError(f"{table!r} has {len(columns)} columns, and {len(names)} names for them.")
+        raise InvalidInputError(
+            f"Cannot name the columns of {table!r}: it has {len(columns)}, and {len(names)} names are given.",
+            hint=f"Give {len(columns)} names at most, one for each column.",
+        )
     renamed = [replace(column, name=name) for column, name in zip(columns, names, strict=False)]
     return (*renamed, *columns[len(names) :])
 

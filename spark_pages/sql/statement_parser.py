@@ -84,7 +84,10 @@ def statement_of(tree: exp.Expr, text: str) -> Write:
             actions = tree.args.get("actions") or []
             return AlterTable(table, tuple(change for each in actions for change in _changes(each, table)))
     what = f"{tree.key.upper()} {kind}".strip()
-    raise InvalidInputError(f"{what} is not supported here: {shown(text)}.", hint="See docs/sql.md.")
+    raise InvalidInputError(
+        f"Cannot run {what}: it is not supported here: {shown(text)}.",
+        hint="docs/sql.md lists the statements that are.",
+    )
 
 
 def name_of(node: exp.Expr) -> Name:
@@ -101,8 +104,9 @@ def name_of(node: exp.Expr) -> Name:
         if parts and bare and 1 <= len(parts) <= 2 and all(part and "." not in part for part in parts):
             return parts
     raise InvalidInputError(
-        f"{written(node)!r} is not the name of a table: expected table or namespace.table, "
-        f"without dots in quotes."
+        f"Cannot use {written(node)!r} as the name of a table: expected table or namespace.table, "
+        "without dots in quotes.",
+        hint="Write it like 'flights' or 'sales.flights'.",
     )
 
 
@@ -110,7 +114,8 @@ def plain_name(name: Name, kind: str) -> str:
     """A name of one part."""
     if len(name) != 1:
         raise InvalidInputError(
-            f"{'.'.join(name)!r} is not the name of a {kind}: expected one without a dot."
+            f"Cannot use {'.'.join(name)!r} as the name of a {kind}: expected one without a dot.",
+            hint=f"Write {name[-1]}.",
         )
     return name[0]
 
@@ -118,7 +123,10 @@ def plain_name(name: Name, kind: str) -> str:
 def only(found: Any, what: str) -> Any:
     """The one thing that is named."""
     if len(found) != 1:
-        raise InvalidInputError(f"{what} takes one name, not {len(found)}.")
+        raise InvalidInputError(
+            f"Cannot run {what} on {len(found)} names: it takes one.",
+            hint=f"Write one statement {what} for each name.",
+        )
     return found
 
 
@@ -127,7 +135,10 @@ def column_of(node: exp.ColumnDef, table: Name) -> tuple[Column, list[Constraint
     name, constraints = node.name, []
     nullable, comment, default = True, None, None
     if not isinstance(node.args.get("kind"), exp.DataType):
-        raise InvalidInputError(f"Column {name!r} has no type.")
+        raise InvalidInputError(
+            f"Cannot create column {name!r}: it has no type.",
+            hint=f"Write one behind the name, such as {name} BIGINT.",
+        )
     for each in node.args.get("constraints") or []:
         match each.kind:
             case exp.NotNullColumnConstraint() as rule:
@@ -174,7 +185,10 @@ def literal(node: exp.Expr) -> Any:
             value = literal(node.this)
             if isinstance(value, int | Decimal):
                 return -value
-    raise InvalidInputError(f"{written(node)!r} is not a constant: a default is one value.")
+    raise InvalidInputError(
+        f"Cannot use {written(node)!r} as a default: it is not a constant.",
+        hint="Write one value, such as 0 or 'x'.",
+    )
 
 
 def _create_table(tree: exp.Create) -> CreateTable:
@@ -184,10 +198,16 @@ def _create_table(tree: exp.Create) -> CreateTable:
     exists = bool(tree.args.get("exists"))
     if query is not None:
         if isinstance(target, exp.Schema) or not isinstance(query, exp.Query):
-            raise InvalidInputError("CREATE TABLE … AS takes its columns from the query.")
+            raise InvalidInputError(
+                "Cannot declare columns in CREATE TABLE … AS: it takes them from the query.",
+                hint="Name and cast columns in the query: SELECT n::BIGINT AS n.",
+            )
         return CreateTable(name_of(target), (), (), properties, comment, exists, query)
     if not isinstance(target, exp.Schema):
-        raise InvalidInputError("CREATE TABLE needs columns, or AS and a query.")
+        raise InvalidInputError(
+            "Cannot create a table without columns: expected columns, or AS and a query.",
+            hint="Write CREATE TABLE t (n BIGINT), or CREATE TABLE t AS SELECT 1 AS n.",
+        )
     table = name_of(target.this)
     columns, constraints = [], []
     for each in target.expressions:
@@ -195,7 +215,8 @@ def _create_table(tree: exp.Create) -> CreateTable:
             column, rules = column_of(each, table)
             if column.default is not None:
                 raise InvalidInputError(
-                    f"Column {column.name!r} has a DEFAULT.", hint="ALTER TABLE … ADD COLUMN takes one."
+                    f"Cannot create column {column.name!r} with a DEFAULT: a new table has no rows to fill.",
+                    hint="`ALTER TABLE t ADD COLUMN` takes one.",
                 )
             columns.append(column)
             constraints += rules
@@ -232,7 +253,10 @@ def _constraints(node: exp.Expr, table: Name) -> list[Constraint]:
 def _foreign_key(name: str, table: Name, columns: list[str], reference: exp.Expr | None) -> Constraint:
     target = reference.this if reference is not None else None
     if not isinstance(target, exp.Schema):
-        raise InvalidInputError("A foreign key names the columns of the other table: REFERENCES t (c).")
+        raise InvalidInputError(
+            "Cannot create a foreign key: it does not name the columns of the other table.",
+            hint="Write REFERENCES t (c).",
+        )
     there = tuple(each.name for each in target.expressions)
     key = (tuple(columns), name_of(target.this), there)
     return Constraint(name or _generated_name(table, columns, "fkey"), foreign_key=key)
@@ -282,7 +306,10 @@ def _pairs(node: exp.Expr) -> dict[str, str | None]:
         value = each.args["value"] if isinstance(each, exp.Property) else each.expression
         found[each.this.name] = str(literal(value))
     if not found:
-        raise InvalidInputError("Expected properties: ('key' = 'value').")
+        raise InvalidInputError(
+            "Cannot read the properties: expected ('key' = 'value').",
+            hint="Write them like ('codec' = 'zstd', 'page_bytes' = '65536').",
+        )
     return found
 
 
@@ -308,19 +335,27 @@ def _comment(tree: exp.Comment, kind: str) -> SetComment:
         return SetComment(name_of(target), None, text)
     parts = [part.name for part in target.parts]
     if len(parts) not in (2, 3):
-        raise InvalidInputError("COMMENT ON COLUMN takes table.column or namespace.table.column.")
+        raise InvalidInputError(
+            "Cannot set a comment on that column: expected table.column or namespace.table.column.",
+            hint="Write COMMENT ON COLUMN flights.distance IS 'miles'.",
+        )
     return SetComment(tuple(parts[:-1]), parts[-1], text)
 
 
 def _without(node: exp.Expr, *keys: str) -> None:
     for key in keys:
         if node.args.get(key):
-            raise InvalidInputError(f"{node.key.upper()} with {key.upper()} is not supported here.")
+            raise InvalidInputError(
+                f"Cannot run {node.key.upper()} with {key.upper()}: it is not supported here.",
+                hint=f"Leave {key.upper()} out.",
+            )
 
 
 def _refused(node: exp.Expr) -> InvalidInputError:
     told = written(node) or node.key
-    return InvalidInputError(f"{told!r} is not supported here.", hint="See docs/sql.md.")
+    return InvalidInputError(
+        f"Cannot use {told!r}: it is not supported here.", hint="docs/sql.md lists what is."
+    )
 
 
 # From text to a statement. Pure.
@@ -347,11 +382,13 @@ def read_statement(text: str) -> Statement:
     words = tokens(text)
     first = [word.text.upper() for word in words[:3]] + [""] * 3
     if not words:
-        raise InvalidInputError("There is no statement in the text.", hint=_hint())
+        raise InvalidInputError("Cannot run the text: there is no statement in it.", hint=_hint())
     if first[0] != "(" and first[0] not in BEGINNINGS:
         close = get_close_matches(first[0], BEGINNINGS, n=1, cutoff=0.75)
         hint = f"Did you mean {close[0]}?" if close else _hint()
-        raise InvalidInputError(f"{first[0]} is not a statement that is supported here.", hint=hint)
+        raise InvalidInputError(
+            f"Cannot run {first[0]}: it is not a statement that is supported here.", hint=hint
+        )
     special = _special(text, words, first)
     if special is not None:
         return special
@@ -363,7 +400,9 @@ def read_statement(text: str) -> Statement:
             return _insert(tree, text)
         case exp.Create() | exp.Drop() | exp.Alter() | exp.TruncateTable() | exp.Comment():
             return statement_of(tree, text)
-    raise InvalidInputError(f"{first[0]} {first[1]} is not supported here: {shown(text)}.", hint=_hint())
+    raise InvalidInputError(
+        f"Cannot run {first[0]} {first[1]}: it is not supported here: {shown(text)}.", hint=_hint()
+    )
 
 
 def _hint() -> str:
@@ -376,14 +415,20 @@ def _special(text: str, words: list[Token], first: Sequence[str]) -> Statement |
             start = words[0].start
             dropped = statement_of(parse(f"{text[:start]}DROP  {text[start + 6 :]}"), text)
             if not isinstance(dropped, DropTable) or dropped.if_exists:
-                raise InvalidInputError("Expected UNDROP TABLE and a name.")
+                raise InvalidInputError(
+                    "Cannot read UNDROP: expected UNDROP TABLE and a name.",
+                    hint="Write UNDROP TABLE flights.",
+                )
             return UndropTable(dropped.tables)
         case ["CREATE", kind] if kind in _TYPE:
             return _create_type(text, words, kind)
         case ["DROP", kind] if kind in _TYPE:
             dropped = statement_of(parse(_reworded(text, words[1], "TABLE")), text)
             if not isinstance(dropped, DropTable):
-                raise InvalidInputError(f"Expected DROP {kind} and a name, found {shown(text)}.")
+                raise InvalidInputError(
+                    f"Cannot read DROP {kind}: expected a name behind it, found {shown(text)}.",
+                    hint=f"Write DROP {kind} name.",
+                )
             (name,) = only(dropped.tables, f"DROP {kind}")
             return DropType(plain_name(name, kind.lower()), dropped.if_exists)
         case ["ALTER", kind] if kind in _NAMESPACE:
@@ -395,7 +440,11 @@ def _special(text: str, words: list[Token], first: Sequence[str]) -> Statement |
                 for change in altered.changes[:1]:
                     if isinstance(change, SetProperties):
                         return AlterNamespace(name, change.properties)
-            raise InvalidInputError(f"Of ALTER {kind} there is SET PROPERTIES ('key' = 'value') only.")
+            raise InvalidInputError(
+                f"Cannot run ALTER {kind}: it is not SET PROPERTIES ('key' = 'value'), which alone is "
+                "supported here.",
+                hint=f"Write ALTER {kind} name SET PROPERTIES ('key' = 'value').",
+            )
         case ["ALTER", "TABLE"]:
             unset = next((word for word in words if word.text.upper() == "UNSET"), None)
             if unset is not None:
@@ -403,7 +452,11 @@ def _special(text: str, words: list[Token], first: Sequence[str]) -> Statement |
         case ["COMMENT", "ON"] if [word.text.upper() for word in words[-2:]] == ["IS", "NULL"]:
             told = statement_of(parse(_reworded(text, words[-1], "''")), text)
             if not isinstance(told, SetComment):
-                raise InvalidInputError(f"Expected COMMENT ON … IS NULL, found {shown(text)}.")
+                raise InvalidInputError(
+                    f"Cannot read COMMENT: expected COMMENT ON … IS NULL, found {shown(text)}.",
+                    hint="Write COMMENT ON TABLE flights IS NULL, or COMMENT ON COLUMN flights.distance "
+                    "IS NULL.",
+                )
             return SetComment(told.table, told.column, None)
     return None
 
@@ -429,25 +482,40 @@ def _unset(text: str, unset: Token) -> AlterTable:
     listed = parse(f"SELECT {bracket}{names}")
     found = [each.name for each in listed.find_all(exp.Literal)]
     if not found or not isinstance(table, AlterTable):
-        raise InvalidInputError("Expected UNSET TBLPROPERTIES ('key').")
+        raise InvalidInputError(
+            "Cannot read UNSET: expected UNSET TBLPROPERTIES ('key').",
+            hint="Write ALTER TABLE t UNSET TBLPROPERTIES ('codec').",
+        )
     return AlterTable(table.table, (SetProperties(dict.fromkeys(found)),))
 
 
 def _create_type(text: str, words: list[Token], kind: str) -> CreateType:
     """``CREATE DOMAIN d AS INT NOT NULL CHECK (VALUE > 0)``: all behind AS is that of a column."""
     if len(words) < 4 or words[3].text.upper() != "AS":
-        raise InvalidInputError(f"Expected CREATE {kind} name AS type.", hint="Such as: AS DECIMAL(10, 2).")
+        raise InvalidInputError(
+            f"Cannot read CREATE {kind}: expected CREATE {kind} name AS type.",
+            hint=f"Write CREATE {kind} amount AS DECIMAL(10, 2).",
+        )
     lead = "CREATE TABLE t (VALUE "
     made = parse(f"{lead}{text[words[3].end + 1 :].rstrip().rstrip(';')})")
     found = made.find(exp.ColumnDef)
     if not isinstance(made, exp.Create) or found is None:
-        raise InvalidInputError(f"Expected CREATE {kind} name AS type, found {shown(text)}.")
+        raise InvalidInputError(
+            f"Cannot read CREATE {kind}: expected CREATE {kind} name AS type, found {shown(text)}.",
+            hint=f"Write CREATE {kind} amount AS DECIMAL(10, 2).",
+        )
     column, constraints = column_of(found, ("t",))
     checks = [f"({each.check})" for each in constraints if each.check is not None]
     if len(checks) != len(constraints) or column.default is not None or len(made.this.expressions) != 1:
-        raise InvalidInputError(f"A {kind.lower()} may have NOT NULL and CHECK, and nothing else.")
+        raise InvalidInputError(
+            f"Cannot create the {kind.lower()}: it has more than NOT NULL and CHECK.",
+            hint="Leave out all but NOT NULL and CHECK (…).",
+        )
     if kind == "TYPE" and (checks or not column.nullable):
-        raise InvalidInputError("A type has no CHECK and no NOT NULL.", hint="CREATE DOMAIN has them.")
+        raise InvalidInputError(
+            "Cannot create a type with CHECK or NOT NULL: a type has neither.",
+            hint="Write CREATE DOMAIN, which has them.",
+        )
     return CreateType(words[2].text, column.type, not column.nullable, " AND ".join(checks) or None)
 
 
@@ -466,7 +534,10 @@ def _insert(tree: exp.Insert, text: str) -> Insert:
     query = tree.expression
     if given or not isinstance(query, exp.Query | exp.Values):
         what = given[0].upper().replace("_", " ") if given else "anything but VALUES or a query"
-        raise InvalidInputError(f"INSERT with {what} is not supported here: {shown(text)}.")
+        raise InvalidInputError(
+            f"Cannot run INSERT with {what}: it is not supported here: {shown(text)}.",
+            hint="Write INSERT INTO t (a, b) VALUES (1, 2), or INSERT INTO t SELECT ….",
+        )
     target = tree.this
     columns = tuple(each.name for each in target.expressions) if isinstance(target, exp.Schema) else ()
     table = target.this if isinstance(target, exp.Schema) else target

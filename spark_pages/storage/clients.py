@@ -81,15 +81,18 @@ def clean_url(url: str) -> str:
     parsed = urlsplit(f"{scheme}://{rest}")
     user, at, _ = parsed.netloc.rpartition("@")
     if not separator or scheme not in REMOTE_SCHEMES:
-        raise InvalidInputError("The address of a remote store must begin with a known scheme and ://.")
+        raise InvalidInputError(
+            "Cannot use the address of a remote store: it must begin with a known scheme and ://.",
+            hint="Write it like s3://bucket/folder, gs://bucket/folder or az://container/folder.",
+        )
     if "?" in url or "#" in url or (at and (scheme != "abfss" or ":" in user)):
         raise InvalidInputError(
-            f"The {scheme}:// address holds a user name, password, query or fragment.",
-            hint="Give credentials as storage_options; an address is logged and shown.",
+            f"Cannot use the {scheme}:// address: it holds a user name, password, query or fragment.",
+            hint="Give credentials as `storage_options`; an address is logged and shown.",
         )
     if not parsed.netloc and scheme != "memory":
         raise InvalidInputError(
-            f"The {scheme}:// address names no bucket or container.",
+            f"Cannot use the {scheme}:// address: it names no bucket or container.",
             hint=f"Write {scheme}://NAME/folder, with the name of the bucket or container.",
         )
     return url.rstrip("/") if parsed.netloc else f"{scheme}://default"
@@ -146,8 +149,8 @@ def claim_threads(url: str) -> None:
         _threads.pid = os.getpid()
     elif _threads.pid != os.getpid() and not url.startswith("memory://"):
         raise StorageError(
-            f"Process {os.getpid()} was forked from process {_threads.pid} after that had used remote "
-            f"storage, so requests to {url} would hang.",
+            f"Cannot send requests to {url}: process {os.getpid()} was forked from process "
+            f"{_threads.pid} after that had used remote storage, so they would hang.",
             hint="Start processes with the 'spawn' method, or fork before the first use of a remote store.",
         )
 
@@ -165,7 +168,7 @@ def _connect(url: str, options: dict[str, Any], names: Iterable[str]) -> Obstore
             raise
         kind = describe(error)
     raise InvalidInputError(
-        f"obstore refused the storage options of {url} ({kind}); their names are: "
+        f"Cannot use the storage options of {url}: obstore refused them ({kind}); their names are: "
         f"{', '.join(sorted(names)) or 'none'}.",
         hint=_hint(url, names),
     )
@@ -219,7 +222,8 @@ def obstore_options(given: Mapping[str, Any]) -> dict[str, Any]:
         one = _PREFIX.sub("", key)
         if one in spelled:
             raise InvalidInputError(
-                f"The storage options {spelled[one]} and {name} are the same one: give it once."
+                f"Cannot use the storage options {spelled[one]} and {name}: they are the same one.",
+                hint=f"Leave out one of {spelled[one]} and {name}.",
             )
         spelled[one] = name
         if own is None:
@@ -246,14 +250,18 @@ def _check_value(name: str, plain: str, value: Any) -> None:
     """Raise InvalidInputError where obstore would panic at the first request."""
     rule = _RULES.get(plain)
     if rule is not None and not (isinstance(value, str) and rule[0].fullmatch(value)):
-        raise InvalidInputError(f"The storage option {name} is wrong: expected {rule[1]}.")
+        raise InvalidInputError(
+            f"Cannot use the storage option {name}: expected {rule[1]}.", hint=f"Set {name} to {rule[1]}."
+        )
 
 
 def _table(options: Mapping[str, Any], name: str) -> dict[str, Any]:
     found = options.get(name) or {}
     if not isinstance(found, Mapping):
         raise InvalidInputError(
-            f"The storage option {name} is a {type(found).__name__}: expected names and values."
+            f"Cannot use the storage option {name}: it is a {type(found).__name__}, expected names "
+            "and values.",
+            hint=f"Write it as {name}={{'key': 'value'}}.",
         )
     return dict(found)
 
@@ -275,7 +283,8 @@ def _duration(name: str, value: Any) -> timedelta:
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise InvalidInputError(
-            f"The storage option {name} is no duration but a {type(value).__name__} that cannot be read: "
-            "expected seconds such as 10, or text such as '500ms', '10s' or '2m'."
+            f"Cannot use the storage option {name}: a {type(value).__name__} that cannot be read as a "
+            "duration.",
+            hint="Give seconds, such as 10, or text such as '500ms', '10s' or '2m'.",
         )
     return timedelta(seconds=float(match[1]) * _SECONDS[match[2]])

@@ -59,11 +59,14 @@ def open_object_store(
     address = as_path(url, "the address of a store", "a path or a URL such as file:///folder")
     folder, scheme = folder_of(address), address.partition("://")[0]
     if folder is None and scheme not in REMOTE_SCHEMES:
-        raise InvalidInputError(f"No storage is known for {scheme}://.", hint=f"Use a path or {_KNOWN}.")
+        raise InvalidInputError(
+            f"Cannot open {scheme}://: no storage is known for it.", hint=f"Use a path or {_KNOWN}."
+        )
     if storage_options and (folder is not None or scheme == "memory"):
         raise InvalidInputError(
-            f"{address} takes no storage options, but was given: {', '.join(sorted(storage_options))}.",
-            hint="Leave them out, or check the address.",
+            f"Cannot use storage options for {address}: it takes none, but was given "
+            f"{', '.join(sorted(storage_options))}.",
+            hint="Leave out `storage_options`, or check the address.",
         )
     return RemoteStore(address, storage_options) if folder is None else DurableLocalStore(folder)
 
@@ -95,9 +98,11 @@ def _refuse_misspelled(address: str) -> None:
     elif scheme not in REMOTE_SCHEMES:
         right = f"a path, or {_KNOWN}"
     if "@" in address or "?" in address:  # which may be secrets
-        raise InvalidInputError("The address of a store is misspelled.", hint=f"Use a path or {_KNOWN}.")
+        raise InvalidInputError(
+            "Cannot use the address of a store: it is misspelled.", hint=f"Use a path or {_KNOWN}."
+        )
     raise InvalidInputError(
-        f"The address {shortened(address)} is no URL of a store.",
+        f"Cannot use {shortened(address)} as the address of a store: it is no URL of one.",
         hint=f"Write {right}. A folder of this name is written ./{address}.",
     )
 
@@ -106,7 +111,8 @@ def _path_of(rest: str) -> str:
     path = unquote(rest.removeprefix("localhost"))
     if not path.startswith("/") or "\0" in path or "?" in rest or "#" in rest:
         raise InvalidInputError(
-            "A file:// address must hold an absolute path, and neither host, query nor fragment.",
+            "Cannot use a file:// address: it must hold an absolute path, and neither host, query "
+            "nor fragment.",
             hint="Write file:///absolute/path, or give the path itself.",
         )
     return path

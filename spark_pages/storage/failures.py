@@ -129,7 +129,7 @@ def storage_error(error: BaseException, action: str, key: str, url: str) -> Spar
     error
         What obstore raised.
     action
-        What was attempted, such as ``Reading``.
+        What was attempted, such as ``read``.
     key, url
         On which object, of which store.
 
@@ -139,7 +139,11 @@ def storage_error(error: BaseException, action: str, key: str, url: str) -> Spar
         For the caller to raise.
     """
     if isinstance(error, FileNotFoundError):
-        return ObjectNotFoundError(f"There is no object {key!r} in {url}.", key=key)
+        return ObjectNotFoundError(
+            f"Cannot find object {key!r} in {url}: there is none of that key.",
+            hint="Run `spark-pages verify URL`: it lists the objects that are missing.",
+            key=key,
+        )
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or _is_refusal(error):
         hint = "Check the credentials and what they may do with this store."
     else:
@@ -149,7 +153,7 @@ def storage_error(error: BaseException, action: str, key: str, url: str) -> Spar
     if unsent is not None:
         why, hint = unsent
     reason = describe(error) if why is None else f"{why} ({describe(error)})"
-    return StorageError(f"{action} {key!r} in {url} failed: {reason}.", hint=hint, key=key)
+    return StorageError(f"Cannot {action} {key!r} in {url}: {reason}.", hint=hint, key=key)
 
 
 def _is_refusal(error: BaseException) -> bool:

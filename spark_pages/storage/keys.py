@@ -48,7 +48,9 @@ def check_key(key: str) -> str:
     O(length of the key), no request.
     """
     if not is_key(key):
-        raise InvalidKeyError(f"The key {_shown(key)} is not allowed.", hint=_HINT)
+        raise InvalidKeyError(
+            f"Cannot use {_shown(key)} as a key: it leaves the root or the grammar of keys.", hint=_HINT
+        )
     return key
 
 
@@ -91,7 +93,9 @@ def check_prefix(prefix: str) -> str:
         If no key can begin with it.
     """
     if prefix != "" and not is_key(prefix.removesuffix("/")):
-        raise InvalidKeyError(f"The prefix {_shown(prefix)} is not the beginning of a key.", hint=_HINT)
+        raise InvalidKeyError(
+            f"Cannot list the prefix {_shown(prefix)}: it is not the beginning of a key.", hint=_HINT
+        )
     return prefix
 
 

@@ -121,10 +121,10 @@ class DurableLocalStore:
             why = _reason(error.cause)
             if error.remedy == NO_LINKS_REMEDY:
                 why = f"this file system has no hard links: {why}"
-            reason = f"Creating {key!r} in {self.url} failed: {why}."
+            reason = f"creating {key!r} in {self.url} failed: {why}."
             return NotCreated(reason, error.remedy or _remedy(error.cause))
         except OSError as error:
-            return Doubtful(f"Creating {key!r} in {self.url} failed: {_reason(error)}.")
+            return Doubtful(f"creating {key!r} in {self.url} failed: {_reason(error)}.")
 
     def put(self, key: str, data: Buffer) -> None:
         """See `ObjectStore.put`."""
@@ -137,7 +137,7 @@ class DurableLocalStore:
                 os.rename(temporary, name, src_dir_fd=temporary_folder, dst_dir_fd=folder)
                 sync(folder)
         except OSError as error:
-            raise self._failure("Writing", key, error) from error
+            raise self._failure("write", key, error) from error
 
     def get(self, key: str, most_bytes: int = MAX_OBJECT_BYTES) -> bytes:
         """See `ObjectStore.get`."""
@@ -184,7 +184,7 @@ class DurableLocalStore:
                     folder, opened = self._folder_if_there(key, folders), folders
                 found.append(None if folder is None else stamp(folder, name))
         except OSError as error:
-            raise self._failure("Looking for", keys[len(found)], error) from error
+            raise self._failure("find", keys[len(found)], error) from error
         finally:
             if folder is not None:
                 os.close(folder)
@@ -213,7 +213,7 @@ class DurableLocalStore:
             self._refuse_links(folder, error)
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return []
-            raise self._failure("Listing", prefix, error) from error
+            raise self._failure("list", prefix, error) from error
         return sorted(found, key=lambda info: info.key)
 
     def delete(self, key: str) -> None:
@@ -227,7 +227,7 @@ class DurableLocalStore:
         except OSError as error:
             self._refuse_links(key, error)
             if error.errno != errno.ENOTDIR:
-                raise self._failure("Deleting", key, error) from error
+                raise self._failure("delete", key, error) from error
 
     def local_path(self, key: str) -> str | None:
         """See `ObjectStore.local_path`."""
@@ -239,7 +239,7 @@ class DurableLocalStore:
             with self._named_temporary(b"") as (folder, name):
                 return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns // 1000
         except OSError as error:
-            raise self._failure("Dating", RESERVED_FOLDER, error) from error
+            raise self._failure("date", RESERVED_FOLDER, error) from error
 
     def temporaries(self) -> builtins.list[ObjectInfo]:
         """Unfinished files, of writers that live or were killed, sorted by name.
@@ -260,7 +260,7 @@ class DurableLocalStore:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise self._no_folder("Listing", RESERVED_FOLDER, error) from error
+            raise self._no_folder("list", RESERVED_FOLDER, error) from error
 
     def sweep_temporaries(self, before_us: int) -> int:
         """Unfinished files last written before a time are gone.
@@ -296,7 +296,7 @@ class DurableLocalStore:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise self._no_folder("Sweeping", RESERVED_FOLDER, error) from error
+            raise self._no_folder("sweep", RESERVED_FOLDER, error) from error
         return removed
 
     def foreign_objects(self) -> dict[str, str]:
@@ -318,7 +318,7 @@ class DurableLocalStore:
         except (FileNotFoundError, NotADirectoryError):  # `list` finds nothing there either
             return {}
         except OSError as error:
-            raise self._failure("Listing", "", error) from error
+            raise self._failure("list", "", error) from error
         return dict(sorted(found.items()))
 
     def _link_new(self, folder: int, name: str, data: bytes) -> Created | Exists:
@@ -427,9 +427,9 @@ class DurableLocalStore:
             path = os.path.join(self._root, name)
             if name in self._seen and not os.path.isdir(path):
                 raise StoreNotFoundError(
-                    f"The store at {self.url} was removed while it was in use: {path} is not there any more. "
-                    "Nothing was written.",
-                    hint="Create it anew, or put it back and open it again.",
+                    f"Cannot use the store at {self.url}: it was removed while it was in use: {path} "
+                    "is not there any more. Nothing was written.",
+                    hint="Create it anew by `spark_pages.create(url)`, or put it back and open it again.",
                     url=self.url,
                 )
 
@@ -447,7 +447,7 @@ class DurableLocalStore:
                 raise self._missing(key) from None
             if error.errno in _NO_FILE:
                 raise self._no_file(key, "a socket or device") from None
-            raise self._failure("Opening", key, error) from error
+            raise self._failure("open", key, error) from error
         with _closing(descriptor):
             status = os.fstat(descriptor)
             if not is_file(status):
@@ -455,7 +455,7 @@ class DurableLocalStore:
             try:
                 yield descriptor
             except OSError as error:
-                raise self._failure("Reading", key, error) from error
+                raise self._failure("read", key, error) from error
 
     def _resolved(self, key: str) -> str:
         path = os.path.join(self._root, key).rstrip("/")
@@ -471,15 +471,16 @@ class DurableLocalStore:
 
     def _link_refused(self, key: str) -> InvalidKeyError:
         return InvalidKeyError(
-            f"The path of object {key!r} in {self.url} passes through a symbolic link.",
-            hint="Replace the link by the files it points to: a store follows none below its root.",
+            f"Cannot use object {key!r} in {self.url}: its path passes through a symbolic link.",
+            hint="Replace the link by the files it points to (`cp -rL`): a store follows none below its "
+            "root.",
             key=key,
         )
 
     def _no_file(self, key: str, found: str) -> DamageError:
         return DamageError(
             f"Cannot read object {key!r} in {self.url}: {found} lies in its place.",
-            hint="Move it away, and put the object back from a copy of the store.",
+            hint="Move it away with `mv`, and put the object back from a copy of the store.",
             key=key,
         )
 
@@ -487,19 +488,21 @@ class DurableLocalStore:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             return self._failure(action, folder, error)
         return InvalidKeyError(
-            f"{action} {folder!r} in {self.url} failed: it is no folder.",
-            hint="Move away what lies in its place: a store follows no link below its root.",
+            f"Cannot {action} {folder!r} in {self.url}: it is no folder.",
+            hint=f"Move away what lies in place of {folder!r}: a store follows no link below its root.",
             key=folder,
         )
 
     def _missing(self, key: str) -> ObjectNotFoundError:
-        return ObjectNotFoundError(f"There is no object {key!r} in {self.url}.", key=key)
+        return ObjectNotFoundError(
+            f"Cannot find object {key!r} in {self.url}: there is none of that key.",
+            hint="Run `spark-pages verify URL`: it lists the objects that are missing.",
+            key=key,
+        )
 
     def _failure(self, action: str, key: str, error: OSError) -> StorageError:
         return StorageError(
-            f"{action} {key!r} in {self.url} failed: {_reason(error)}.",
-            hint=_remedy(error),
-            key=key,
+            f"Cannot {action} {key!r} in {self.url}: {_reason(error)}.", hint=_remedy(error), key=key
         )
 
 

@@ -38,8 +38,8 @@ def options_of(given: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         return given
     if len(given) > 1 or not isinstance(given["profile"], str):
         raise InvalidInputError(
-            "The storage option 'profile' is the name of a profile, and stands alone.",
-            hint="Write the others into the file of the profile.",
+            "Cannot use storage options beside 'profile': it names options in a file, and stands alone.",
+            hint=f"Write the others into the file of the profile that {FILE_VARIABLE} names.",
         )
     return storage_options(given["profile"])
 
@@ -59,13 +59,14 @@ def storage_options(profile: str | None) -> dict[str, Any] | None:
         profiles = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidInputError(
-            f"Profile {profile!r} was asked for, but {path} cannot be read: {type(error).__name__}.",
+            f"Cannot use profile {profile!r}: {path} cannot be read: {type(error).__name__}.",
             hint=f"Name another file by {FILE_VARIABLE}, in every process.",
         ) from None  # what a parser says may quote a secret
     found = profiles.get(profile)
     if not isinstance(found, dict):
         raise InvalidInputError(
-            f"{path} has no profile {profile!r}: it has {', '.join(sorted(profiles)) or 'none'}."
+            f"Cannot use profile {profile!r}: {path} has {', '.join(sorted(profiles)) or 'none'}.",
+            hint=f"Name one of those in `storage_options`, or add [{profile}] to the file.",
         )
     return {name: _value(profile, name, value) for name, value in found.items()}
 
@@ -76,7 +77,9 @@ def _value(profile: str, name: str, value: Any) -> Any:
     variable = str(value["env"])
     if variable not in os.environ:
         raise InvalidInputError(
-            f"Profile {profile!r} takes {name} from the environment variable {variable}, which is not set."
+            f"Cannot use profile {profile!r}: it takes {name} from the environment variable "
+            f"{variable}, which is not set.",
+            hint=f"Set it first: `export {variable}=…`.",
         )
     return os.environ[variable]
 
@@ -96,8 +99,8 @@ def with_profile(url: str, profile: str | None) -> str:
         return url
     if "://" not in url or url.startswith("file://"):
         raise InvalidInputError(
-            f"The store at {url} takes no profile, but {profile!r} was given.",
-            hint="Leave the option profile out.",
+            f"Cannot use profile {profile!r} for the store at {url}: it takes none.",
+            hint="Leave the option `profile` out.",
         )
     return f"{url}{_MARK}{profile}"
 

@@ -29,8 +29,9 @@ def check_range(key: str, offset: int, length: int) -> None:
     """
     if offset < 0 or length < 0:
         raise InvalidInputError(
-            f"A range of object {key!r} was asked for with offset {offset} and length {length}.",
-            hint="Both count bytes from 0.",
+            f"Cannot read a range of object {key!r}: it was asked for with offset {offset} and length "
+            f"{length}.",
+            hint="Pass `offset` and `length` in bytes from 0.",
             key=key,
         )
     if offset + length > MAX_END:
@@ -77,7 +78,7 @@ def check_length(key: str, length: int, most_bytes: int) -> None:
     if length > most_bytes:
         raise DamageError(
             f"Cannot read object {key!r}: it holds {length} bytes, expected at most {most_bytes}.",
-            hint="The object has grown or was replaced; run verify.",
+            hint="Run `spark-pages verify URL`: the object has grown or was replaced.",
             key=key,
         )
 
@@ -98,9 +99,9 @@ def past_end(key: str, offset: int, length: int, found: str | None) -> DamageErr
         For the caller to raise.
     """
     return DamageError(
-        f"Object {key!r} was expected to hold bytes {offset} to {offset + length} (exclusive), "
-        f"but {found or 'no object is that long'}.",
-        hint="The object was cut short or replaced; run verify.",
+        f"Cannot read bytes {offset} to {offset + length} (exclusive) of object {key!r}: "
+        f"{found or 'no object is that long'}.",
+        hint="Run `spark-pages verify URL`: the object was cut short or replaced.",
         key=key,
         offset=offset,
         length=length,

@@ -79,12 +79,12 @@ class RemoteStore:
     def __reduce__(self) -> tuple[type[RemoteStore], tuple[str, dict[str, str] | None]]:
         if self._url.startswith("memory://"):
             raise InvalidInputError(
-                f"The store at {self._url} cannot be pickled: it is in the memory of this process alone.",
-                hint="Use a folder or an object store.",
+                f"Cannot pickle the store at {self._url}: it is in the memory of this process alone.",
+                hint="Use a folder or an object store, such as file:///data/store.",
             )
         if not self._reopens:
             raise InvalidInputError(
-                f"The store at {self._url} cannot be pickled: its options may hold secrets.",
+                f"Cannot pickle the store at {self._url}: its options may hold secrets.",
                 hint="Open it with storage_options={'profile': name}, or by credentials of the environment.",
             )
         return RemoteStore, (self._url, {"profile": self._profile} if self._profile else None)
@@ -108,7 +108,7 @@ class RemoteStore:
         except BaseException as error:
             if not is_failure(error):
                 raise
-            failed = f"Creating {key!r} in {self._url} failed"
+            failed = f"creating {key!r} in {self._url} failed"
             refused = refusal(error)
             if refused is not None:
                 return NotCreated(f"{failed}: {refused} ({describe(error)}).")
@@ -122,7 +122,7 @@ class RemoteStore:
         is_mapped = isinstance(data, mmap) and not self._url.startswith("memory://")
         body = data if is_mapped or isinstance(data, bytes) else bytes(data)
         part_bytes = max(_PART_BYTES, -(-memoryview(body).nbytes // _MOST_PARTS))
-        self._ask("Writing", check_key(key), lambda: obstore.put(client, key, body, chunk_size=part_bytes))
+        self._ask("write", check_key(key), lambda: obstore.put(client, key, body, chunk_size=part_bytes))
 
     def get(self, key: str, most_bytes: int = MAX_OBJECT_BYTES) -> bytes:
         """See `ObjectStore.get`; the length comes before the bytes, in the same answer."""
@@ -133,7 +133,7 @@ class RemoteStore:
             size_bytes = found.meta["size"]
             return size_bytes if size_bytes > most_bytes else bytes(found.bytes())
 
-        data = self._ask("Reading", check_key(key), answer)
+        data = self._ask("read", check_key(key), answer)
         if isinstance(data, int):
             check_length(key, data, most_bytes)
         assert isinstance(data, bytes)
@@ -178,14 +178,14 @@ class RemoteStore:
         """See `ObjectStore.list`."""
         folder = check_prefix(prefix).rpartition("/")[0]
         client = self._clients().patient
-        found = self._ask("Listing", prefix, lambda: builtins.list(_listed(client, folder)))
+        found = self._ask("list", prefix, lambda: builtins.list(_listed(client, folder)))
         return sorted((info for info in found if info.key.startswith(prefix)), key=lambda info: info.key)
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
         client = self._clients().patient
         try:
-            self._ask("Deleting", check_key(key), lambda: obstore.delete(client, key))
+            self._ask("delete", check_key(key), lambda: obstore.delete(client, key))
         except ObjectNotFoundError:
             return
 
@@ -204,7 +204,7 @@ class RemoteStore:
         client, key = self._clients().patient, f"{CLOCK_PREFIX}{os.urandom(8).hex()}"
         self.put(key, b"")
         try:
-            modified = self._ask("Dating", key, lambda: obstore.head(client, key)["last_modified"])
+            modified = self._ask("date", key, lambda: obstore.head(client, key)["last_modified"])
         finally:
             with suppress(StorageError):  # who may not delete leaves it: nobody reads it
                 self.delete(key)
@@ -223,7 +223,7 @@ class RemoteStore:
         lengths = [length for _, length in ranges]
         try:
             return self._ask(
-                "Reading a range of",
+                "read a range of",
                 key,
                 lambda: [
                     bytes(answer)

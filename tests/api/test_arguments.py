@@ -89,7 +89,7 @@ READS = {
     ),
     "pages before the first": (
         lambda s: table(s).directory.pages_from("n", -1, 1),
-        r"Pages \[-1, 1\) are not in column 'n'.*it has \d pages",
+        r"find pages \[-1, 1\) of column 'n'.*it has \d pages",
     ),
     "no page": (
         lambda s: table(s).directory.lookup(None),
@@ -126,7 +126,7 @@ READS = {
     "half a retention": (lambda s: s.vacuum_plan(2.9), r"Cannot use 2.9 \(float\) as retention"),
     "half a row": (
         lambda s: table(s).directory.locate_rows("n", [1.5]),
-        "rows have type float64",
+        "rows of type float64",
     ),
     "masked rows": (
         lambda s: table(s).take(np.ma.masked_array([0, 1], [False, True])),
@@ -134,7 +134,7 @@ READS = {
     ),
     "no list of rows": (
         lambda s: table(s).directory.locate_rows("n", 1),
-        "rows have type int64",
+        "rows of type int64",
     ),
     "too long": (lambda s: s.snapshot().lease(timedelta.max, required=True), "after the year 9999"),
     "a lease": (lambda s: s.snapshot().lease(60), r"Cannot use 60 \(int\) as duration: expected a timedelta"),
@@ -163,9 +163,12 @@ READS = {
     "a trace of rows": (lambda s: table(s).take([0], trace=[]), r"Cannot use \[\] \(list\) as trace"),
     "candidates of nothing": (
         lambda s: table(s).candidate_rows(None),
-        "filter is None: expected a condition",
+        "Cannot use None as filter: expected a condition",
     ),
-    "rows of nothing": (lambda s: table(s).rows_to_read(None), "filter is None: expected a condition"),
+    "rows of nothing": (
+        lambda s: table(s).rows_to_read(None),
+        "Cannot use None as filter: expected a condition",
+    ),
     "metadata": (lambda s: table(s).read(entry_meta=np.array([0, 1])), r"as entry_meta"),
     "which pages": (
         lambda s: s.verify(pages=np.array([0, 1])),
@@ -177,11 +180,11 @@ READS = {
     ),
     "a number of a store": (
         lambda _: sp.create("memory://no", properties={"checkpoint_commits": "-1"}),
-        "checkpoint_commits of a store is '-1': expected a whole number",
+        "checkpoint_commits of a store to '-1': expected a whole number",
     ),
     "an option of a table": (
         lambda _: sp.create("memory://no", properties={"page_bytes": "-1"}),
-        "page_bytes is none of a store.*Give it to a table",
+        "page_bytes of a store: it has no meaning there.*set_table_properties",
     ),
     "an application": (
         lambda s: s.transaction(app_id="a", app_version="1"),
@@ -296,7 +299,7 @@ CHANGES = {
     "a batch": (lambda t: t.directory("t").register_batch([7]), r"Cannot use 7 \(int\) as a value in pages"),
     "a number of the store": (
         lambda t: t.set_properties({"retention_versions": "many"}),
-        "retention_versions of a store is 'many'",
+        "retention_versions of a store to 'many'",
     ),
     "a comment": (lambda t: t.set_comment("t", 5), r"Cannot use 5 \(int\) as comment"),
     "rows": (lambda t: t.append("t", pa.array([1, 2])), r"Cannot append a Int64Array: expected columns"),
@@ -314,7 +317,7 @@ CHANGES = {
     ),
     "a list in a masked array": (
         lambda t: t.update("t", "n", [0], [np.ma.masked_array([1, 2], [False, True])]),
-        "Column 'n' of 't' holds int64.*a value is an array with masked elements",
+        "column 'n' of 't': it holds int64.*a value is an array with masked elements",
     ),
     "masked rows": (
         lambda t: t.update("t", "n", np.ma.masked_array([0, 1], [False, True]), [1, 2]),
@@ -359,7 +362,7 @@ def test_what_is_masked_is_null_and_arrays_that_mask_nothing_are_arrays(store):
 
 
 def test_a_negative_row_is_told_as_it_was_given(store):
-    with pytest.raises(RowOutOfRangeError, match="Row -1 is not in table 't'"):
+    with pytest.raises(RowOutOfRangeError, match="Cannot find row -1 of table 't'"):
         table(store).directory.locate_rows("n", [-1])
 
 

@@ -168,19 +168,23 @@ def test_a_file_of_another_format_is_named_with_what_is_wrong(url: str, tmp_path
 @pytest.mark.parametrize(
     ("verb", "given", "message"),
     [
-        ("ingest", ("--format", "xx", "--path", "rows"), "'xx' cannot be read: expected parquet, csv"),
+        (
+            "ingest",
+            ("--format", "xx", "--path", "rows"),
+            "Cannot read 'xx': it is not a format that is known",
+        ),
         (
             "export",
             ("--format", "xx", "--output", "out"),
-            "'xx' cannot be written: expected parquet or delta",
+            "Cannot write 'xx': expected parquet or delta",
         ),
-        ("ingest", ("--format", "csv"), "What csv is to be read? Name a file or folder by --path"),
-        ("ingest", ("--format", "jdbc", "--path", "x"), "jdbc reads no path, and 'x' was given"),
-        ("ingest", ("--format", "json", "--path", "nowhere"), "There is nothing at nowhere: expected a file"),
+        ("ingest", ("--format", "csv"), "Cannot read csv: there is no path"),
+        ("ingest", ("--format", "jdbc", "--path", "x"), "Cannot read the path 'x' by jdbc: it reads none"),
+        ("ingest", ("--format", "json", "--path", "nowhere"), "Cannot read nowhere: expected a file"),
         (
             "ingest",
             ("--format", "csv", "--path", "rows", "--app-id", "nightly"),
-            "Application 'nightly' comes with the number None: expected both or neither",
+            "Cannot use application 'nightly' with number None: expected both or neither",
         ),
     ],
 )
@@ -234,7 +238,7 @@ def test_the_ending_of_a_path_tells_its_format(url: str, tmp_path: Path) -> None
         assert External.source(None, path, {}).format == form
     assert External.source("csv", "a.parquet", {}).format == "csv"
     for path in ("rows", "a.gz", "/", None):
-        with pytest.raises(InvalidInputError, match=r"The format of .* is not known: name it by --format"):
+        with pytest.raises(InvalidInputError, match=r"Cannot tell the format of .*Name it by --format"):
             External.source(None, path, {})
 
 
@@ -268,7 +272,7 @@ def test_nothing_is_written_into_the_store_or_over_it(
         verb, url, *table, "--output", scheme + url + where, "--format", form, "--overwrite", code=2
     )
 
-    assert "rows cannot be written there" in refused["error"]["message"]
+    assert "Cannot write rows into" in refused["error"]["message"]
     assert {each.name for each in tmp_path.iterdir()} == {"link", "rows", "store"}
     assert sp.open(url).verify("all").ok
 
@@ -316,7 +320,7 @@ def test_what_is_no_folder_is_not_overwritten(url: str, tmp_path: Path, what: st
     job = ("export", url, "--table", "t", "--output", tmp_path / "out", "--overwrite")
     refused = [told(*job, code=2), told(*job, "--dry-run", code=2)]
 
-    assert all(f"out is {what}, and rows are written" in each["error"]["message"] for each in refused)
+    assert all(f"out: it is {what}, and not a folder" in each["error"]["message"] for each in refused)
     assert (tmp_path / "out").exists()
     assert (tmp_path / "mine" / "kept.txt").read_text() == "mine"
 

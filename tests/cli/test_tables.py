@@ -95,7 +95,7 @@ def test_what_is_found_is_told_whole_with_a_key_that_can_be_copied(
     terminal: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     key = "pages/" + "0" * 100
-    sentence = f"{key} should have digest {'a' * 64}, and has {'b' * 64}: rows 0 to 9 of 60 columns are gone."
+    sentence = f"{key}: expected digest {'a' * 64}, and has {'b' * 64}: rows 0 to 9 of 60 columns are gone."
 
     output.print_findings(
         "Faults", ["fault", "object", "what", "what to do"], [["lost", key, sentence, "Run it."]]

@@ -184,7 +184,7 @@ def test_rows_that_are_not_there_are_named_as_they_were_asked_for(url: str) -> N
     result = run("read", url, "things", "--start", 90, "--stop", 300)
 
     assert result.exit_code == 2
-    assert "Rows [90, 300) are not in table 'things': it has 100 rows" in result.stderr
+    assert "Cannot read rows [90, 300) of table 'things': it has 100 rows" in result.stderr
 
 
 def test_a_value_that_is_no_number_is_null_in_json(url: str) -> None:

@@ -201,9 +201,9 @@ def test_constants_of_one_provisional_id_do_not_pass_for_each_other(store):
 def test_a_count_that_would_fill_the_memory_is_refused(store, pages):
     handler = PageHandler(store)
 
-    with pytest.raises(DamageError, match="Refused to expand"):
+    with pytest.raises(DamageError, match="Cannot expand"):
         handler.get_page(constant_page(1, pa.int64(), 1 << 40))
-    with pytest.raises(DamageError, match="Refused to expand"):
+    with pytest.raises(DamageError, match="Cannot expand"):
         handler.get_page(replace(pages[0], entry_count=1 << 40))
 
 

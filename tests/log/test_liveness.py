@@ -121,7 +121,7 @@ def test_a_lengthening_at_the_end_of_the_chain_is_read():
 
 @pytest.mark.parametrize("first", [0, 4, 6])
 def test_a_lengthening_at_another_place_is_damage(first):
-    with pytest.raises(DamageError, match="lengthens a liveness chain"):
+    with pytest.raises(DamageError, match="lengthen a liveness chain"):
         chain_after(
             record(2, (5,), splices=(lengthening(0, 5),)), record(3, (3,), splices=(lengthening(first, 3),))
         )

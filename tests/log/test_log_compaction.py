@@ -542,5 +542,5 @@ def test_a_range_that_cannot_be_written_is_named_with_the_reason(monkeypatch):
     store = plain_store()
     monkeypatch.setattr(store.object_store, "create", lambda *_: NotCreated("There is no room."))
 
-    with pytest.raises(StorageError, match=r"may not have been written: There is no room\. Run "):
+    with pytest.raises(StorageError, match=r"Cannot confirm that .* was written: There is no room\. Run "):
         store.compact_log()

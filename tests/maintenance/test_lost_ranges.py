@@ -269,7 +269,7 @@ def test_bytes_behind_a_bundle_are_noticed(bundled: Store) -> None:
     plan_repair(bundled.object_store).execute()
 
     assert [notice.what for notice in found.notices] == [
-        f"{BUNDLE} should have {len(before)} bytes, but has {len(before) + 1}."
+        f"Cannot read {BUNDLE}: expected {len(before)} bytes, found {len(before) + 1}."
     ]
     assert bundled.object_store.get(BUNDLE) == before
 

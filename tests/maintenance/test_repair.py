@@ -339,7 +339,7 @@ def test_a_plan_is_a_table_and_a_text(rich: Store) -> None:
 
     assert plan.table().column("key").to_pylist()[0] == key
     assert f"put back: {key}" in repr(plan)
-    assert f"beyond repair: {commit_key(8)} is not a commit" in repr(plan)
+    assert f"beyond repair: Cannot read commit {commit_key(8)}:" in repr(plan)
 
 
 @pytest.fixture

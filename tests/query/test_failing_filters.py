@@ -23,7 +23,8 @@ def test_a_filter_that_fails_on_a_row_says_which_filter_of_which_table_and_what_
     table = store_with(rows).snapshot().table("t")
 
     with pytest.raises(
-        InvalidInputError, match=f"(?s)The filter .* fails on a row of table 't': .*{why}.*cast"
+        InvalidInputError,
+        match=f"(?s)Cannot evaluate the filter .* fails on a row of table 't': .*{why}.*cast",
     ):
         table.read(["n"], filter=text)
     with pytest.raises(InvalidInputError, match="fails on a row of table 't'"):

@@ -134,7 +134,7 @@ def test_pages_that_statistics_rule_out_are_not_touched(condition, pages):
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        (("at", ">", DAY), "does not fit table 't', which has at: timestamp"),
+        (("at", ">", DAY), "on table 't', which has at: timestamp"),
         (("n", "==", object()), "has a value that Arrow cannot hold"),
     ],
 )

@@ -94,5 +94,5 @@ def test_what_other_processes_cannot_see_is_not_pickled(store):
 
         with pytest.raises(InvalidInputError, match="not committed"):
             pickle.dumps(staged)
-    with pytest.raises(InvalidInputError, match="cannot be pickled"):
+    with pytest.raises(InvalidInputError, match="Cannot pickle"):
         pickle.dumps(in_memory)

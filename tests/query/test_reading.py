@@ -123,7 +123,7 @@ def test_a_version_that_is_not_there_is_refused_with_the_readable_range(version)
 
 
 def test_a_time_before_the_store_is_refused():
-    with pytest.raises(VersionNotFoundError, match="no version is that old"):
+    with pytest.raises(VersionNotFoundError, match="Cannot find a version of that time"):
         store_with(pa.table({"n": [1]})).snapshot(timestamp=5)
 
 

@@ -70,7 +70,7 @@ def test_a_store_does_not_begin_among_the_remains_of_another(url: str, left: lis
     for key in left:
         old.object_store.put(key, b"of another log")
 
-    with pytest.raises(StoreExistsError, match=f"remains of a store.* 1 objects of a log, such as {left[0]}"):
+    with pytest.raises(StoreExistsError, match=f"remains of one.* 1 objects of a log, such as {left[0]}"):
         sp.create(url)
 
     assert [info.key for info in old.object_store.list("")] == left

@@ -274,7 +274,7 @@ def test_a_column_that_is_called_like_the_metadata_of_another_is_told_apart_by_n
 
 
 def test_entry_metadata_and_a_filter_do_not_go_together(store):
-    with pytest.raises(InvalidInputError, match="no filter"):
+    with pytest.raises(InvalidInputError, match="through a filter"):
         store.snapshot().table("t").read(filter=[("n", ">", 1)], entry_meta=True)
 
 

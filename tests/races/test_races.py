@@ -243,7 +243,7 @@ def test_a_commit_whose_answer_never_came_says_unknown_and_is_not_doubled_by_its
     txn = writer.transaction(app_id="etl", app_version=1)
     txn.append("t", pa.table({"writer": [0], "number": [0]}))
 
-    with pytest.raises(CommitUnknownError, match="not known whether commit 2"):
+    with pytest.raises(CommitUnknownError, match="find out whether commit 2"):
         txn.commit()
     again = opened(objects).transaction(app_id="etl", app_version=1)
     again.append("t", pa.table({"writer": [0], "number": [0]}))

@@ -171,7 +171,7 @@ def test_a_commit_in_doubt_whose_slot_went_to_another_is_a_conflict_and_never_la
     other = sp.open(url, server.options())
 
     assert commit(other, 1, 0) == 2
-    with pytest.raises(CommitConflictError, match="not in the log"):
+    with pytest.raises(CommitConflictError, match="Cannot find the commit"):
         other.resume(error)
     proxy.settle()
 

@@ -162,9 +162,9 @@ def test_questions_and_answers_that_are_too_large_are_refused(serve):
     served = serve(store, question_bytes=2000, answer_bytes=1000)
     client = served.connect()
 
-    with pytest.raises(InvalidInputError, match=r"has [0-9]+ bytes: expected at most 2000"):
+    with pytest.raises(InvalidInputError, match=r"has [0-9]+ bytes, expected at most 2000"):
         client._calls.request("version", tag="x" * 3000)
-    with pytest.raises(InvalidInputError, match="asks for 1001 bytes: expected at most 1000"):
+    with pytest.raises(InvalidInputError, match="asks for 1001 bytes, expected at most 1000"):
         client._calls.get(
             "bytes", db="default", table="t", version=5, path="pages/x",
             ranges=[[0, 501], [0, 500]], pieces=[[1, "", "", 5, 0]],
@@ -190,7 +190,7 @@ def test_a_call_that_takes_too_long_is_refused_and_still_counts_until_its_work_e
 
     with monkeypatch.context() as patch:
         patch.setattr(served.serving._flight, "_settings", replace(served.settings, deadline_s=0.2))
-        with pytest.raises(StorageError, match="The service did not answer in time"):
+        with pytest.raises(StorageError, match="Cannot get an answer of the service"):
             client.snapshot()
     assert b"spark_pages_calls_in_flight 1.0" in served.serving.metrics.text()
 
@@ -207,7 +207,7 @@ def test_a_client_does_not_wait_longer_than_it_said(serve):
     client._calls._timeout_s = 0.3
     gated.closed = True
 
-    with pytest.raises(StorageError, match="did not answer in time"):
+    with pytest.raises(StorageError, match="took longer than it may"):
         client.snapshot()
 
     gated.closed = False
@@ -246,7 +246,7 @@ def test_when_it_ends_calls_in_flight_are_done_and_new_ones_refused(serve):
     while served.serving._flight.gate.is_open:
         pass
 
-    with pytest.raises(StorageError, match="is ending and takes no more calls"):
+    with pytest.raises(StorageError, match="is ending and takes no more"):
         late.snapshot()
     assert health(served) == (503, "draining")
     assert json.loads(next(iter(raw(served).do_action(fl.Action("health", b"")))).body.to_pybytes()) == {
@@ -337,9 +337,9 @@ def test_names_of_calls_that_do_not_exist_make_no_new_metrics(serve):
     served = serve(store_with_a_past(versions=1))
     client = served.connect()
     for number in range(5):
-        with pytest.raises(InvalidInputError, match="no action"):
+        with pytest.raises(InvalidInputError, match="Cannot answer action"):
             client._calls.request(f"made up {number}")
-        with pytest.raises(InvalidInputError, match="no 'get'"):
+        with pytest.raises(InvalidInputError, match="Cannot answer .get."):
             client._calls.get(f"made up {number}")
 
     assert b"made up" not in served.serving.metrics.text()

@@ -179,7 +179,7 @@ def test_errors_are_those_of_an_opened_store(serve):
     assert caught.value.context["version"] == store.snapshot().version
     with pytest.raises(VersionNotFoundError, match="the store has versions"):
         client.snapshot(10_000)
-    with pytest.raises(InvalidInputError, match="not several"):
+    with pytest.raises(InvalidInputError, match="more than one of version"):
         client.snapshot(1, tag="x")
     with pytest.raises(sp.SparkPagesError, match="column 'x'"):
         client.snapshot().table("t").read(["x"])
@@ -254,7 +254,7 @@ def test_tables_of_the_system_are_read_through_the_service_by_those_who_may(serv
 
     for name in ("system.tables", "system.columns", "system.namespaces", "system.catalog"):
         assert ours.table(name).read().equals(theirs.table(name).read())
-    with pytest.raises(AccessDeniedError, match="does not allow reading namespace 'system'"):
+    with pytest.raises(AccessDeniedError, match="Cannot read namespace 'system': the token"):
         served.connect("read:default").snapshot().table("system.tables").read()
     assert ours.namespaces() == theirs.namespaces()
 
@@ -263,7 +263,7 @@ def test_a_connected_store_and_its_snapshots_are_not_pickled(serve):
     client = serve(store_with_a_past(versions=1)).connect()
 
     for each in (client, client.snapshot(), client.snapshot().table("t")):
-        with pytest.raises(InvalidInputError, match="cannot be pickled: it holds a token"):
+        with pytest.raises(InvalidInputError, match=r"Cannot pickle .*: it holds a token"):
             pickle.dumps(each)
 
 
@@ -271,10 +271,10 @@ def test_nothing_but_pages_of_snapshots_is_read_through_the_service(serve):
     client = serve(store_with_a_past(versions=1)).connect()
     objects = client.pages._store
 
-    with pytest.raises(ObjectNotFoundError, match="No snapshot that is open"):
+    with pytest.raises(ObjectNotFoundError, match="no snapshot that is open"):
         objects.get_range("_log/00000000000000000001.avro", 0, 10)
     for ask in (objects.get, objects.size, objects.list, objects.delete):
-        with pytest.raises(InvalidInputError, match="connected store reads pages"):
+        with pytest.raises(InvalidInputError, match="connected store only reads pages"):
             ask("pages/x")
 
 
@@ -289,9 +289,9 @@ def test_a_token_is_never_sent_in_the_clear_and_addresses_are_checked(serve):
 def test_a_service_that_is_not_there_or_not_trusted_is_told_as_such(serve, ca):
     served = serve(store_with_a_past(versions=1))
 
-    with pytest.raises(StorageError, match=r"cannot be reached: .*\w\. Look "):
+    with pytest.raises(StorageError, match=r"Cannot reach the service .*\w\. Check "):
         sp.connect("grpc+tls://127.0.0.1:1", "t", certificate=ca.cert_pem.bytes(), retry_s=0.0)
-    with pytest.raises(StorageError, match="cannot be reached"):
+    with pytest.raises(StorageError, match="Cannot reach the service"):
         sp.connect(served.url, "t", retry_s=0.0)
     with pytest.raises(AccessDeniedError):
         served.connect(bearer="t")

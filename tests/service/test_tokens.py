@@ -156,7 +156,7 @@ def test_a_token_for_one_namespace_sees_nothing_of_another(serve, small_trees):
     assert snapshot.tables() == ["other", "t"]
     assert snapshot.table("t").read().equals(store.snapshot().table("t").read())
     for name in ("private.secrets", "private.nothing", "system.catalog", "nowhere.at_all"):
-        with pytest.raises(AccessDeniedError, match="does not allow reading namespace"):
+        with pytest.raises(AccessDeniedError, match=r"Cannot read namespace .*: the token does not allow it"):
             snapshot.table(name)
 
 

@@ -203,7 +203,7 @@ def test_what_may_be_something_else_in_spark_is_left_to_it(
 ) -> None:
     source = written(tmp_path / "in", files)
 
-    with pytest.raises(InvalidInputError, match="is read by Spark, if it is there"):
+    with pytest.raises(InvalidInputError, match="without Spark"):
         bring(None, store, source, "here")
 
     assert source.why_spark() is not None

@@ -173,7 +173,7 @@ def test_a_first_version_below_none_is_refused_by_the_function_of_changes(
 def test_an_address_that_is_null_is_refused_by_name(spark: SparkSession, query: str) -> None:
     asked = spark.sql(query)
 
-    with pytest.raises(InvalidInputError, match="address of the store is NULL"), spark_failing():
+    with pytest.raises(InvalidInputError, match="its address is NULL"), spark_failing():
         asked.collect()
 
 
@@ -210,9 +210,9 @@ def test_a_profile_that_is_missing_is_named_and_a_folder_takes_none(
     with pytest.raises(InvalidInputError, match=r"'prod'.*none\.toml"):
         storage_options("prod")
     (tmp_path / "none.toml").write_text('[other]\nx = "1"\n')
-    with pytest.raises(InvalidInputError, match="no profile 'prod': it has other"):
+    with pytest.raises(InvalidInputError, match=r"Cannot use profile 'prod': .* has other"):
         storage_options("prod")
-    with pytest.raises(InvalidInputError, match="takes no profile"):
+    with pytest.raises(InvalidInputError, match="Cannot use profile"):
         with_profile("/data/shop", "prod")
 
     assert split_profile("/data/a#profile=b") == ("/data/a#profile=b", None)

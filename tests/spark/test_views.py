@@ -135,8 +135,8 @@ def test_changes_are_those_of_the_feed(spark: SparkSession, history: History) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"granularity": "cells"}, "granularity is 'cells'"),
-        ({"endingVersion": "99"}, "endingVersion is 99"),
+        ({"granularity": "cells"}, "Cannot use 'cells' as granularity"),
+        ({"endingVersion": "99"}, "endingVersion 99"),
         ({"startingVersion": "9", "endingVersion": "3"}, "startingVersion is after endingVersion"),
     ],
 )

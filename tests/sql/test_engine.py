@@ -154,7 +154,7 @@ def test_version_timestamp_and_tag_say_what_a_query_reads(store):
     ]
 
     assert [table.column("n").to_pylist() for table in found] == [[1]] * 6
-    with pytest.raises(InvalidInputError, match="leave out which one is read"):
+    with pytest.raises(InvalidInputError, match=r"Cannot run INSERT.* on an earlier version"):
         store.sql("INSERT INTO t VALUES (3)", version=2)
 
 

@@ -376,7 +376,7 @@ def in_doubt(lands: bool) -> tuple[Store, Doubting, CommitUnknownError]:
     txn = store.transaction()
     txn.append("t", ROWS)
     objects.broken = True
-    with pytest.raises(CommitUnknownError, match="not known whether") as failure:
+    with pytest.raises(CommitUnknownError, match="Cannot find out whether") as failure:
         txn.commit()
     objects.broken = False
     return store, objects, failure.value

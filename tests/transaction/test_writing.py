@@ -453,7 +453,7 @@ def test_a_row_that_is_not_there_is_told_with_its_column_and_table(store):
 
     with pytest.raises(RowOutOfRangeError, match=told):
         directory.locate_row("n", 1000)
-    with pytest.raises(RowOutOfRangeError, match=rf"{told}|Row 1000 is not in table 't'"):
+    with pytest.raises(RowOutOfRangeError, match=rf"{told}|Cannot find row 1000 of table 't'"):
         directory.locate_rows("n", [0, 1000])
     with pytest.raises(RowOutOfRangeError, match=told), store.transaction() as txn:
         txn.update("t", "n", [0, 1000], [1, 2])

@@ -87,7 +87,7 @@ def test_exactly_one_way_to_name_the_version_is_wanted(ten, given):
 
 
 def test_a_version_that_never_was_is_refused(ten):
-    with pytest.raises(VersionNotFoundError, match=r"Version 3 .*versions 0 to 2"):
+    with pytest.raises(VersionNotFoundError, match=r"version 3\b.*versions 0 to 2"):
         ten.restore(version=3)
 
 
@@ -469,7 +469,7 @@ def test_retention_that_passes_the_version_meanwhile_refuses_it(ten, monkeypatch
     with ten.transaction() as txn:
         txn.append("t", numbers(10, 20))
 
-    with pytest.raises(SnapshotExpiredError, match=r"Version 2 .*versions 3 to 4"):
+    with pytest.raises(SnapshotExpiredError, match=r"version 2\b.*versions 3 to 4"):
         ten.restore(version=2)
     assert len(rows_of(ten)) == 20
 

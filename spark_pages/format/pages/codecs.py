@@ -169,7 +169,8 @@ def compress(codec: Codec, data: BytesLike | pa.Buffer) -> bytes:
         return bytes(_ZSTD.compress(data, asbytes=True))
     except (OverflowError, ValueError, pa.ArrowException) as error:
         raise InvalidInputError(
-            f"Cannot compress {len(data)} bytes with {codec.name}: {error}.", hint="Use smaller pages."
+            f"Cannot compress {len(data)} bytes with {codec.name}: {error}.",
+            hint="Set a smaller `page_bytes` by `transaction.set_table_properties`.",
         ) from error
 
 
@@ -234,6 +235,6 @@ def check_uncompressed_size(
     most = min(MAX_UNCOMPRESSED_BYTES, compressed_size * _MAX_EXPANSION[codec])
     if not 0 <= uncompressed_size <= most or (codec is Codec.NONE and uncompressed_size != compressed_size):
         raise DamageError(
-            f"Refused to decompress {where}: expected at most {most} bytes from {compressed_size} bytes of "
-            f"{codec.name}, found a promise of {uncompressed_size}."
+            f"Cannot decompress {where}: expected at most {most} bytes from {compressed_size} bytes "
+            f"of {codec.name}, found a promise of {uncompressed_size}."
         )

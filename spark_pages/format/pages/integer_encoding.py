@@ -154,7 +154,7 @@ def check_stream_bytes(stored: int, stream_bytes: int, *, where: str = "a page")
     most = min(MAX_UNCOMPRESSED_BYTES, stored * MAX_WIDENING)
     if not 0 < stream_bytes <= most:
         raise DamageError(
-            f"Refused to widen {where}: expected at most {most} bytes from {stored}, found a promise of "
+            f"Cannot widen {where}: expected at most {most} bytes from {stored}, found a promise of "
             f"{stream_bytes}."
         )
 

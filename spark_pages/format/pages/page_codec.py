@@ -95,13 +95,17 @@ def encode_page(
     present = {name: column for name, column in columns.items() if column is not None}
     lengths = {name: len(column) for name, column in present.items()}
     if len(set(lengths.values())) > 1:
-        raise InvalidInputError(f"Cannot encode a page: expected columns of one length, found {lengths}.")
+        raise InvalidInputError(
+            f"Cannot encode a page: expected columns of one length, found {lengths}.",
+            hint="Give columns of one length: see `lengths` in the message.",
+        )
     head, body, read = stream_of(present, page_metadata)
     size = head.size + body.size + len(END_OF_STREAM)
     if size > MAX_UNCOMPRESSED_BYTES:
         raise InvalidInputError(
             f"Cannot encode a page of {size} bytes: expected at most {MAX_UNCOMPRESSED_BYTES}.",
-            hint="Use smaller pages.",
+            hint=f"Set `page_bytes` of the table to at most {MAX_UNCOMPRESSED_BYTES}, and split larger "
+            "values.",
         )
     plain = None
     stream_size = 0
@@ -313,7 +317,7 @@ def read_payload(stream: pa.Buffer, *, where: str) -> pa.RecordBatch:
         if known is None:
             known = _read_schema(stream, message, where)
         if is_compressed_within(stream):
-            raise DamageError(f"Refused {where}: its Arrow payload is compressed once more.")
+            raise DamageError(f"Cannot read {where}: its Arrow payload is compressed once more.")
         if known.batch_follows:
             batch = pa.ipc.read_record_batch(stream.slice(length), known.schema)
         else:

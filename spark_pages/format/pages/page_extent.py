@@ -66,7 +66,7 @@ def _check_expansion(batch: pa.RecordBatch, count: int, where: str) -> None:
     """Nothing, if `count` entries like those of the batch are a size that a page may have."""
     if not 0 <= count <= most_rows(batch):
         raise DamageError(
-            f"Refused to expand {where}: expected at most {MAX_UNCOMPRESSED_BYTES} bytes, found {count} "
+            f"Cannot expand {where}: expected at most {MAX_UNCOMPRESSED_BYTES} bytes, found {count} "
             f"entries, of which {most_rows(batch)} are so many."
         )
 

@@ -152,7 +152,7 @@ def header_fields(buffer: BytesLike, where: str) -> tuple[Codec, int, int, int, 
         raise UnsupportedFormatError(
             f"Cannot read {where}: expected page format {PAGE_FORMAT_VERSION}, flags 0 or 1 and a codec of "
             f"{sorted(_CODECS)}, found format {version}, flags {flags} and codec {code}.",
-            hint="Read it with the release that wrote it, or a later one.",
+            hint="Upgrade to the release that wrote the page: `pip install --upgrade spark-pages`.",
         )
     if reserved != _RESERVED:
         raise _damage(where, "reserved bytes", "zero", reserved.hex())

@@ -50,7 +50,10 @@ def plan_pages(array: pa.Array, target_bytes: int = TARGET_PAGE_BYTES) -> NDArra
     O(pages · log rows).
     """
     if target_bytes < 1:
-        raise InvalidInputError(f"Cannot plan pages of {target_bytes} bytes: expected at least 1.")
+        raise InvalidInputError(
+            f"Cannot plan pages of {target_bytes} bytes: expected at least 1.",
+            hint="Pass `target_bytes` of 1 at least, such as 65536.",
+        )
     if len(array) == 0:
         return np.zeros(1, dtype=np.int64)
     column = FlatColumn.of(array.type)

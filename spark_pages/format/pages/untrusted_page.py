@@ -79,7 +79,8 @@ def check_untrusted_page(buffer: BytesLike, kind: pa.DataType, *, where: str) ->
         )
     if header.entry_count > MOST_PAYLOAD_ENTRIES:
         raise DamageError(
-            f"Refused {where}: expected at most {MOST_PAYLOAD_ENTRIES} entries, found {header.entry_count}."
+            f"Cannot read {where}: expected at most {MOST_PAYLOAD_ENTRIES} entries, found "
+            f"{header.entry_count}."
         )
     payload = memoryview(buffer)[PAGE_HEADER_SIZE:]
     _check_stream(arrow_stream(header, payload, where=where), where)
@@ -91,11 +92,15 @@ def check_untrusted_page(buffer: BytesLike, kind: pa.DataType, *, where: str) ->
     for column, field in zip(batch.columns, batch.schema, strict=True):
         if field.name == "data" and storage_of(column.type) != storage_of(kind):
             raise SchemaMismatchError(
-                f"Cannot take {where} for a column of type {kind}: its entries are of type {column.type}."
+                f"Cannot register {where} for a column of type {kind}: its entries are of type "
+                f"{column.type}.",
+                hint=f"Write its entries as {kind}, or add a column of type {column.type}: "
+                "`transaction.add_column`.",
             )
         if field.name != "data" and column.type != pa.binary():
             raise SchemaMismatchError(
-                f"Cannot take {where}: {field.name} must be binary, but is of type {column.type}."
+                f"Cannot register {where}: {field.name} must be binary, but is of type {column.type}.",
+                hint=f"Write {field.name} as pyarrow.binary().",
             )
     return UntrustedPage(header, batch)
 
@@ -114,7 +119,7 @@ def _check_stream(stream: pa.Buffer, where: str) -> None:
             if message.type in ("record batch", "dictionary") and is_compressed(
                 message.metadata.to_pybytes(), message.type == "dictionary"
             ):
-                raise DamageError(f"Refused {where}: its Arrow payload is compressed once more.")
+                raise DamageError(f"Cannot read {where}: its Arrow payload is compressed once more.")
     except (pa.ArrowException, OSError, ValueError, struct.error) as error:
         raise DamageError(f"Cannot take {where}: expected an Arrow stream, found {error!r}.") from error
     if kinds[:1] != ["schema"] or kinds[-1] != "record batch" or set(kinds[1:-1]) - {"dictionary"}:

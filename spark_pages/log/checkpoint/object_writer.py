@@ -94,7 +94,7 @@ class ObjectWriter:
             found = None
         if found != expected:
             raise StorageError(
-                f"Storage acknowledged {expected} bytes of {key}, but holds "
+                f"Cannot rely on object {key}: storage acknowledged {expected} bytes, but holds "
                 f"{'no such object' if found is None else f'{found} bytes'}.",
                 hint="Run `spark-pages doctor URL`: a store that loses what it acknowledges cannot be used.",
                 key=key,

@@ -207,7 +207,8 @@ def decode_root(data: bytes, key: str) -> Root:
         )
     except _MALFORMED as error:
         raise DamageError(
-            f"{key} is not the root of a checkpoint: {type(error).__name__}: {error}", key=key
+            f"Cannot read {key}: it is not the root of a checkpoint: {type(error).__name__}: {error}.",
+            key=key,
         ) from error
 
 
@@ -313,7 +314,8 @@ class CatalogPage(Sequence[TableDefinition]):
             return definition_from_plain(plain, row["table_id"], row["namespace_id"], row["name"])
         except _MALFORMED as error:
             raise DamageError(
-                f"{self._key} is not a catalog file: {type(error).__name__}: {error}", key=self._key
+                f"Cannot read {self._key}: it is not a catalog file: {type(error).__name__}: {error}.",
+                key=self._key,
             ) from error
 
 

@@ -120,7 +120,8 @@ class CommitDriver:
                 "Cannot commit: the clock of this machine or of the newest commit is at "
                 f"{moment(max(now_us, state.timestamp_us))}, which is none of the years 1970 to 9999. "
                 "Nothing was committed.",
-                hint="Set the clock of this machine, and commit again.",
+                hint="Set the clock of this machine, or see `spark-pages reset-clock` where a commit has "
+                "the wrong time.",
             )
         parent_us = state.timestamp_us - ahead_of_real if state.version >= 0 else 0
         ahead_us = self._ahead_us(now_us) if now_us - parent_us > _UNSEEN_US else 0
@@ -132,7 +133,8 @@ class CommitDriver:
             f"Cannot commit: the clock of this machine is {ahead_us / 1_000_000:.0f} s ahead of that of "
             f"the storage at {self._slots.store.url}, and was to be ahead by at most "
             f"{_FAR_OFF_US // 1_000_000} s. Nothing was committed.",
-            hint="Set the clock of this machine, and commit again: times of commits never go back.",
+            hint="Set the clock of this machine (`timedatectl`), and commit again: times of commits never "
+            "go back.",
         )
 
     def check_lasts(self, state: LogState, expires_at_us: int, what: str) -> None:
@@ -168,7 +170,7 @@ class CommitDriver:
                 f"Cannot take {what}: it would be over at {moment(expires_at_us)}, and it is "
                 f"{moment(own_us)} by the clock of the store at {self._slots.store.url}. "
                 "Nothing was committed.",
-                hint="Set the clock of this machine, which is behind, and take it again.",
+                hint="Set the clock of this machine (`timedatectl`), which is behind, and take it again.",
             )
 
     def _ahead_us(self, now_us: int) -> int:

@@ -21,29 +21,28 @@ def conflict_error(outcome: Conflict, read_version: int, tried: int = 0) -> Comm
     """
     overlap = outcome.overlap
     tries = tried + max(outcome.tries, 1)
-    who = f"The transaction of {writer_name()} that read version {read_version}"
+    who = f"the transaction of {writer_name()} that read version {read_version}"
     if overlap is None:
         return CommitConflictError(
-            f"{who} was overtaken {tries} times, last by version {outcome.head} of {outcome.by}, "
-            f"until its time was up. Nothing was committed.",
-            hint="Try again, or write in fewer, larger transactions.",
+            f"Cannot commit {who}: it was overtaken {tries} times, last by version {outcome.head} of "
+            f"{outcome.by}, until its time was up. Nothing was committed.",
+            hint="Commit again with fewer writers at once, or write in fewer, larger transactions by one "
+            "`store.transaction()`.",
             read_version=read_version,
             conflicting_version=outcome.head,
             conflicting_writer=outcome.by,
             chains=[],
             tries=tries,
         )
-    told = f"{who} cannot be put behind version {overlap.version}: {overlap.what}. Nothing was committed."
+    other, end = f"version {overlap.version}", "."
     met: dict[str, Any] = {}
     if overlap.writer:
-        told = (
-            f"{who} meets version {overlap.version}, committed by {overlap.writer} ({overlap.operation}) in "
-            f"the meantime: {overlap.what}. Nothing was committed, after {counted_tries(tries)}."
-        )
+        other += f", committed by {overlap.writer} ({overlap.operation}) in the meantime"
+        end = f", after {counted_tries(tries)}."
         met = {"conflicting_version": overlap.version, "conflicting_writer": overlap.writer}
     return CommitConflictError(
-        told,
-        hint="Read again and repeat the transaction.",
+        f"Cannot commit {who}: it conflicts with {other}: {overlap.what}. Nothing was committed{end}",
+        hint="Repeat it from the start: `store.transaction()` reads the newest version.",
         read_version=read_version,
         chains=[list(chain) for chain in overlap.chains],
         tries=tries,
@@ -66,9 +65,9 @@ def counted_tries(tries: int) -> str:
 def unknown_error(outcome: Unknown) -> CommitUnknownError:
     """What is raised where the outcome is not known; it carries what `Log.resume` takes."""
     return CommitUnknownError(
-        f"It is not known whether commit {outcome.version} (token {outcome.token}) is in the log: "
+        f"Cannot find out whether commit {outcome.version} (token {outcome.token}) is in the log: "
         f"{outcome.reason}. Nothing was deleted.",
-        hint="Once storage answers again, `store.resume(error)` finds out, or brings it in.",
+        hint="Once storage answers again, `store.resume(error)` finds out, or commits it.",
         version=outcome.version,
         token=outcome.token,
         data=outcome.data,
@@ -100,10 +99,10 @@ def slot_taken_error(mine: Unknown, theirs: Slot) -> CommitConflictError:
     tries = mine.tries + 1
     who = records[0].writer if records else "somebody"
     return CommitConflictError(
-        f"The commit of {who} with token {mine.token} that read version {read_version} is not in the log: "
-        f"slot {mine.version} holds another commit, of {writer} ({operation}). Nothing was committed, after "
-        f"{counted_tries(tries)}.",
-        hint="Read again and repeat the transaction.",
+        f"Cannot find the commit of {who} with token {mine.token} that read version {read_version}: "
+        f"slot {mine.version} holds another commit, of {writer} ({operation}). Nothing was committed, "
+        f"after {counted_tries(tries)}.",
+        hint="Repeat it from the start: `store.transaction()` reads the newest version.",
         read_version=read_version,
         conflicting_version=mine.version,
         conflicting_writer=writer,

@@ -154,7 +154,11 @@ def commit_protocol(
         if isinstance(settled, Unknown):
             return group.finish(replace(settled, tries=tries))
         if isinstance(settled, NotCreated):
-            error = StorageError(f"{settled.reason} Nothing was committed.", hint=settled.hint)
+            error = StorageError(
+                f"Cannot create commit {commit.version}: {settled.reason} Nothing was committed.",
+                hint=settled.hint
+                or "Run `spark-pages doctor URL`: it tries what a store needs of its storage.",
+            )
             return group.finish(Refused(error))
         if settled is None:
             commit = with_digest(commit, digest)
@@ -237,7 +241,7 @@ def put_slot(
         elif found is None:
             reason = f"the slot stayed empty: {_in_words(outcome)}"
         else:
-            raise DamageError(f"Slot {version} gave an answer of kind {type(found).__name__}.")
+            raise DamageError(f"Cannot settle slot {version}: the answer is of kind {type(found).__name__}.")
         attempt += 1
         if not (yield Wait(attempt)):
             return Unknown(version, token, data, reason)
@@ -249,7 +253,7 @@ def _in_words(outcome: Response) -> str:
 
 def _slots(response: Response) -> list[Slot]:
     if not isinstance(response, list):
-        raise DamageError(f"Slots gave an answer of kind {type(response).__name__}.")
+        raise DamageError(f"Cannot read slots: the answer is of kind {type(response).__name__}.")
     return response
 
 

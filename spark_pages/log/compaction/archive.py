@@ -142,7 +142,7 @@ def index_size(block: bytes, bundle: CompactedRange) -> int:
     length = int.from_bytes(block[:_LENGTH_BYTES], "little")
     if length > (most := min(BLOCK + (16 << bundle.exponent), _MAX_INDEX_BYTES)):
         raise DamageError(
-            f"{bundle.key} should have an index of at most {most} bytes, but announces {length}.",
+            f"Cannot read {bundle.key}: expected an index of at most {most} bytes, found {length} announced.",
             key=bundle.key,
         )
     return -(-(_LENGTH_BYTES + length) // BLOCK) * BLOCK
@@ -169,7 +169,9 @@ def decode_index(data: bytes, bundle: CompactedRange) -> Index:
         index, _SCHEMA, bundle.key, "a bundle", lambda record: _index(record, bundle, len(data))
     )
     if any(rest):
-        raise DamageError(f"{bundle.key} should have zeros behind its index: it was damaged.", key=bundle.key)
+        raise DamageError(
+            f"Cannot read {bundle.key}: expected zeros behind its index, so it was damaged.", key=bundle.key
+        )
     return found
 
 
@@ -182,7 +184,8 @@ def check_size(index: Index, bundle: CompactedRange, size_bytes: int) -> None:
     """
     if size_bytes != index.size_bytes:
         raise DamageError(
-            f"{bundle.key} should have {index.size_bytes} bytes, but has {size_bytes}.", key=bundle.key
+            f"Cannot read {bundle.key}: expected {index.size_bytes} bytes, found {size_bytes}.",
+            key=bundle.key,
         )
 
 
@@ -196,8 +199,8 @@ def _index(record: dict[str, Any], bundle: CompactedRange, begin: int) -> Index:
         if record["start"] == bundle.start and starts[-1] == bundle.stop and not (starts[:-1] % sizes).any():
             return Index(exponents, lengths, starts, begin + np.cumsum([0, *lengths]))
     raise DamageError(
-        f"{bundle.key} should hold slots {bundle.start} to {bundle.stop - 1}, but announces {len(exponents)} "
-        f"parts from slot {record['start']} on that are not these.",
+        f"Cannot read {bundle.key}: expected slots {bundle.start} to {bundle.stop - 1}, found "
+        f"{len(exponents)} parts from slot {record['start']} on that are not these.",
         key=bundle.key,
     )
 

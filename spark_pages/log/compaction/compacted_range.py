@@ -267,8 +267,8 @@ def decode_one(
         raise
     except Exception as error:
         raise DamageError(
-            f"{key} is not {what}: expected an Avro container of spark_pages, found {len(data)} bytes that "
-            f"fail with {type(error).__name__}.",
+            f"Cannot read {key}: it is not {what}: expected an Avro container of spark_pages, found "
+            f"{len(data)} bytes that fail with {type(error).__name__}.",
             key=key,
         ) from error
 
@@ -279,8 +279,8 @@ def _slots(record: dict[str, Any], wanted: CompactedRange) -> list[bytes]:
     expected = wanted.start, 1 << wanted.exponent, length
     if told != expected or min(lengths) < 0 or length > _MAX_READ_BYTES:
         raise DamageError(
-            f"{wanted.key} should hold slots {wanted.start} to {wanted.stop - 1}, but announces "
-            f"{len(lengths)} slots from {record['start']} on, with {length} bytes.",
+            f"Cannot read {wanted.key}: expected slots {wanted.start} to {wanted.stop - 1}, found "
+            f"{len(lengths)} slots announced from {record['start']} on, with {length} bytes.",
             key=wanted.key,
         )
     whole = pa.Codec("zstd").decompress(record["data"], decompressed_size=length, asbytes=True)

@@ -173,8 +173,8 @@ class _Builder:
         outcome = self._store.create(wanted.key, data)
         if isinstance(outcome, Doubtful | NotCreated):
             raise StorageError(
-                f"{wanted.key} may not have been written: {outcome.reason}",
-                hint="Run log compaction again; it goes on where it stopped.",
+                f"Cannot confirm that {wanted.key} was written: {outcome.reason}",
+                hint="Run `store.compact_log()` again; it goes on where it stopped.",
             )
         return len(data)
 
@@ -194,8 +194,10 @@ class _Builder:
                 return 0  # a slot is missing, or has been cleaned
             except OSError as error:
                 raise StorageError(
-                    f"{wanted.key} was not put together in a temporary file: {error.strerror}.",
-                    hint="Make room for it, or set TMPDIR. Then run log compaction again.",
+                    f"Cannot write {wanted.key}: it was not put together in a temporary file: "
+                    f"{error.strerror}.",
+                    hint="Make room for it, or set TMPDIR to another folder. Then run "
+                    "`store.compact_log()` again.",
                     key=wanted.key,
                 ) from error
         self._store.put(wanted.key, mapped)
@@ -260,14 +262,18 @@ class _Builder:
                 (slot, *_) = part.slots(data)
                 version = part.piece.start
                 if not part.piece.exponent and not is_commit(slot, version, commit_key(version)):
-                    raise SnapshotExpiredError(f"Commit {version} has been cleaned away.", version=version)
+                    raise SnapshotExpiredError(
+                        f"Cannot compact commit {version}: it has been cleaned away.",
+                        hint="Run `store.compact_log()` again: it begins behind what was cleaned.",
+                        version=version,
+                    )
                 bodies.append(data)
             return bodies
 
         try:
             return read_checked(read)
         except DamageError as error:
-            raise DamageError(f"{key} cannot go into a bundle. {error.message}", key=key) from error
+            raise DamageError(f"Cannot bundle {key}: {error.message}", key=key) from error
 
     def _is_tombstone(self, version: int) -> bool:
         key = commit_key(version)

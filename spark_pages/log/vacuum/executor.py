@@ -156,14 +156,14 @@ class VacuumExecutor:
                 raise CommitConflictError(
                     f"Cannot vacuum versions before {retention.min_readable}: another vacuum has given up "
                     f"versions before {state.retention.min_readable} meanwhile. Nothing was deleted.",
-                    hint="Plan again.",
+                    hint="Plan again: `store.vacuum_plan(retention)`.",
                 )
             oldest = oldest_to_keep(state, retention.min_readable, self._runtime.now_us())
             if oldest < retention.min_readable:
                 raise CommitConflictError(
-                    f"A vacuum was to end versions before {retention.min_readable}, but by now a tag or "
-                    f"lease holds version {oldest}. Nothing was deleted.",
-                    hint="Plan again.",
+                    f"Cannot vacuum versions before {retention.min_readable}: by now a tag or lease "
+                    f"holds version {oldest}. Nothing was deleted.",
+                    hint="Plan again: `store.vacuum_plan(retention)`.",
                 )
             over = [lease for lease in state.leases.values() if lease.version < retention.min_readable]
             return TransactionRecord(

@@ -300,5 +300,7 @@ def ranges_below(start: int, stop: int) -> Iterator[CompactedRange]:
 
 def _missing(key: str, why: str) -> ObjectNotFoundError:
     return ObjectNotFoundError(
-        f"{key} is missing, {why}.", hint="Run `spark-pages verify`, and repair before you vacuum.", key=key
+        f"Cannot vacuum: {key} is missing, {why}.",
+        hint="Run `spark-pages verify URL`, and repair before you vacuum.",
+        key=key,
     )

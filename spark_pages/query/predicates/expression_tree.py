@@ -145,7 +145,7 @@ def expression_parts(expression: pc.Expression) -> ExpressionParts:
         raise InvalidInputError(
             f"Cannot use the filter: it is nested {_depth(root):,} deep, and at most {_DEEPEST} levels are "
             f"supported.",
-            hint="Conditions joined by AND or OR count as one level, as do the values of a list.",
+            hint="Join conditions by AND or OR, which count as one level, as do the values of `IN (…)`.",
         )
     large = _conditions(root) > LARGEST
     return ExpressionParts(columns, _truth(root).true, written.test(root) if large else expression)

@@ -81,9 +81,9 @@ class ParsedFilter:
             return passing(rows, self.predicate)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
             raise InvalidInputError(
-                f"The filter {self.shown} fails on a row of table {table!r}: {error}.",
-                hint="Keep such rows from it, by `case when … then … end` in SQL, or cast to a type that "
-                "holds the result.",
+                f"Cannot evaluate the filter {self.shown}: it fails on a row of table {table!r}: {error}.",
+                hint="Exclude such rows, by `CASE WHEN … THEN … END` in SQL, or cast to a type that holds "
+                "the result.",
             ) from error
 
 
@@ -147,7 +147,8 @@ def parse_filter(
         raise  # also a ValueError
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"The filter {shortened(given)} has a value that Arrow cannot hold: {error}."
+            f"Cannot use the filter {shortened(given)}: it has a value that Arrow cannot hold: {error}.",
+            hint="Use values of Python, numpy or pyarrow of one type, such as ('n', '=', 1).",
         ) from error
     columns = tuple(dict.fromkeys(c.column for each in alternatives for c in each))
     small = sum(map(len, alternatives)) <= LARGEST
@@ -184,13 +185,16 @@ def _condition(item: Any, table: VisibleTable | None) -> Condition:
     operator = str(item[1]).lower().replace("=", "==", 1) if item[1] == "=" else str(item[1]).lower()
     if operator not in OPERATORS:
         raise InvalidInputError(
-            f"{shortened(item[1])} is not an operator of a filter: expected one of {', '.join(OPERATORS)}."
+            f"Cannot use the operator {shortened(item[1])} in a filter: it is not known.",
+            hint=f"Use one of {', '.join(OPERATORS)}.",
         )
     value = item[2] if len(item) == 3 else None
     if operator in ("in", "not in"):
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
             raise InvalidInputError(
-                f"{shortened(item)}: expected a list of values after {operator!r}, found {shortened(value)}."
+                f"Cannot use the condition {shortened(item)}: expected a list of values after "
+                f"{operator!r}, found {shortened(value)}.",
+                hint=f"Write the values as a list, such as ({shortened(item[0])}, {operator!r}, [1, 2]).",
             )
         value = with_nanoseconds(list(value))
     else:
@@ -203,6 +207,7 @@ def _condition(item: Any, table: VisibleTable | None) -> Condition:
 
 def _not_a_filter(given: Any) -> InvalidInputError:
     return InvalidInputError(
-        f"{shortened(given)} is not a filter: expected SQL text, a list of (column, operator, value), a list "
-        f"of such lists, or a pyarrow.compute.Expression."
+        f"Cannot use {shortened(given)} as a filter: expected SQL text, a list of (column, operator, "
+        "value), a list of such lists, or a pyarrow.compute.Expression.",
+        hint="Write `filter` as \"n > 1\" or [('n', '>', 1)].",
     )

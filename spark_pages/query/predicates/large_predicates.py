@@ -112,7 +112,7 @@ def serialized(expression: pc.Expression) -> pa.Buffer:
     except (RuntimeError, ValueError) as error:  # no room for a thread, or no control of its stack
         raise InvalidInputError(
             f"Cannot use the filter: no thread could be started to read it ({error}).",
-            hint="Raise the limit of threads or of address space (ulimit -u, ulimit -v).",
+            hint="Raise the limit of threads or of address space: `ulimit -u`, `ulimit -v`.",
         ) from error
     if failed:
         raise failed[0]

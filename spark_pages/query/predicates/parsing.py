@@ -108,6 +108,16 @@ class Grammar(DuckDB):
             self.raise_error("Pipes are not supported here", self._curr)
             return query
 
+        def _parse_types(self, *given: Any, **named: Any) -> exp.Expr | None:
+            """A type; of a name in quotes the type of exactly that name, of which no other word is read."""
+            word = self._curr
+            found = super()._parse_types(*given, **named)
+            quoted = word is not None and word.token_type == TokenType.IDENTIFIER
+            is_own = isinstance(found, exp.DataType) and found.this == exp.DType.USERDEFINED
+            if found is not None and quoted and not is_own and not word.text.isidentifier():
+                self.raise_error("Expected the name of a type in the quotes", word)
+            return found
+
         def _parse_positive(self) -> exp.Expr | None:
             """What stands behind a plus, which sqlglot would leave out; DuckDB refuses it before text."""
             if self._curr.token_type == TokenType.NUMBER:
@@ -162,19 +172,35 @@ def parse(text: str) -> exp.Expr:
         If it cannot be read, or is no statement, or several; names line and column.
     """
     if len(text) > _LONGEST:
-        raise InvalidInputError(f"The statement has {len(text)} characters: expected at most {_LONGEST}.")
+        raise InvalidInputError(
+            f"Cannot read the statement: it has {len(text)} characters, and at most {_LONGEST} are read.",
+            hint="Pass long lists of values as a parameter: `store.sql('SELECT … WHERE n IN $values', "
+            "{'values': […]})`.",
+        )
     try:
         found = [tree for tree in sqlglot.parse(text, dialect=Grammar) if tree is not None]
     except ParseError as error:
         raise unreadable(text, error) from error
     except RecursionError as error:
-        raise InvalidInputError("Cannot read the statement: it is nested too deep.") from error
+        raise InvalidInputError(
+            "Cannot read the statement: it is nested too deep.",
+            hint="Name parts of it by `WITH name AS (…)`, and write chains of conditions without brackets.",
+        ) from error
     except _FAILURES as error:
-        raise InvalidInputError(f"Cannot read the statement {shown(text)}: {error}.") from error
+        raise InvalidInputError(
+            f"Cannot read the statement {shown(text)}: {error}.",
+            hint='Write values between single quotes, names between double quotes: `WHERE "my column" = '
+            "'x'`.",
+        ) from error
     if not found:
-        raise InvalidInputError(f"The text {shown(text)} is no statement.")
+        raise InvalidInputError(
+            f"Cannot read the text {shown(text)}: it is no statement.",
+            hint="Write a statement such as `SELECT * FROM t`.",
+        )
     if len(found) > 1:
-        raise InvalidInputError(f"Expected one statement, found {len(found)}.", hint="Run them one by one.")
+        raise InvalidInputError(
+            f"Cannot run {len(found)} statements at once: expected one.", hint="Call `sql` for each of them."
+        )
     check(found[0], NODES, lambda node, what: not_understood(node, what, text))
     return found[0]
 
@@ -206,7 +232,11 @@ def tokens(text: str) -> list[Token]:
     try:
         return Grammar().tokenize(text)
     except SqlglotError as error:
-        raise InvalidInputError(f"Cannot read the statement {shown(text)}: {error}.") from error
+        raise InvalidInputError(
+            f"Cannot read the statement {shown(text)}: {error}.",
+            hint='Write values between single quotes, names between double quotes: `WHERE "my column" = '
+            "'x'`.",
+        ) from error
 
 
 def for_duckdb(text: str, tree: exp.Expr) -> str:
@@ -267,7 +297,10 @@ def _version_words(words: list[Token]) -> int:
 def unreadable(text: str, error: ParseError, kind: str = "statement") -> InvalidInputError:
     """What is wrong with a text that sqlglot cannot parse, and where."""
     if not error.errors:
-        return InvalidInputError(f"Cannot read the {kind} {shown(text)}: there is nothing in it.")
+        return InvalidInputError(
+            f"Cannot read the {kind} {shown(text)}: there is nothing in it.",
+            hint="Write a condition such as `n > 1`, or a statement such as `SELECT 1`.",
+        )
     first = error.errors[0]
     line, column = int(first.get("line") or 1), int(first.get("col") or 1)
     near = str(first.get("highlight") or "").strip()
@@ -277,6 +310,7 @@ def unreadable(text: str, error: ParseError, kind: str = "statement") -> Invalid
     return InvalidInputError(
         f"Cannot read the {kind} {shown(text)}: {what}, at line {line}, column {column}"
         f"{f', near {near!r}' if near else ''}.",
+        hint="Compare with docs/sql.md; text stands between single quotes, such as 'x'.",
         line=line,
         column=column,
     )
@@ -298,7 +332,10 @@ def rewritten(node: exp.Expr) -> str:
     try:
         return node.sql(dialect=Grammar, unsupported_level=ErrorLevel.RAISE)
     except SqlglotError as error:
-        raise InvalidInputError(f"Cannot say {written(node)!r} to DuckDB: {error}.") from error
+        raise InvalidInputError(
+            f"Cannot translate {written(node)!r} for DuckDB: {error}.",
+            hint="Write it with the functions that docs/sql.md lists.",
+        ) from error
 
 
 def chain(root: exp.Expr) -> list[exp.Expr]:

@@ -64,7 +64,7 @@ def polars_condition(given: Any, schema: pa.Schema) -> pc.Expression:
     except _UnknownError as error:
         raise InvalidInputError(
             f"Cannot use the filter {shortened(given)}: {error} has no counterpart.",
-            hint="Compare columns with values, or filter what Table.scan_polars returns.",
+            hint="Compare columns with values, or filter what `table.scan_polars()` returns.",
         ) from error
 
 

@@ -104,9 +104,15 @@ def parse_sql(text: str, schema: pa.Schema, table: VisibleTable | None = None) -
     except ParseError as error:
         raise _unreadable(text, error) from error
     except RecursionError as error:
-        raise InvalidInputError("Cannot read the filter: it is nested too deep.") from error
+        raise InvalidInputError(
+            "Cannot read the filter: it is nested too deep.",
+            hint="Write chains of AND and OR without brackets, and many values as `IN (…)`.",
+        ) from error
     except (SqlglotError, pa.ArrowException, LookupError, TypeError, ValueError) as error:
-        raise InvalidInputError(f"Cannot read the filter {text!r}: {error}.") from error
+        raise InvalidInputError(
+            f"Cannot read the filter {text!r}: {error}.",
+            hint="Write a condition such as `n > 1 AND s LIKE 'a%'`; docs/reading.md lists what it may hold.",
+        ) from error
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -131,7 +137,10 @@ def _with_lists(parts: list[exp.Expr]) -> list[exp.Expr]:
 
 def _unreadable(text: str, error: ParseError) -> InvalidInputError:
     if not error.errors:
-        return InvalidInputError(f"The text {text!r} is not a filter: there is no condition in it.")
+        return InvalidInputError(
+            f"Cannot use {text!r} as a filter: there is no condition in it.",
+            hint="Write a condition such as `n > 1`.",
+        )
     return unreadable(text, error, "filter")
 
 

@@ -51,7 +51,9 @@ def test_a_version_that_is_not_kept_is_refused_by_name_with_the_range_that_can_b
 
     with pytest.raises(SnapshotExpiredError) as refused:
         opened(past.object_store).snapshot(version=1)
-    assert f"Version 1 cannot be read any more: retention keeps versions {head - 2} to" in str(refused.value)
+    assert f"Cannot read version 1: it was cleaned away, and retention keeps versions {head - 2} to" in str(
+        refused.value
+    )
 
 
 def test_a_page_file_goes_when_the_last_of_its_pages_is_in_no_kept_version():
@@ -235,7 +237,7 @@ def test_versions_are_kept_by_age_by_number_or_as_the_properties_of_the_store_sa
 
 @pytest.mark.parametrize("retention", [-1, timedelta(seconds=-1)])
 def test_a_negative_retention_is_refused(store, retention):
-    with pytest.raises(InvalidInputError, match="never negative"):
+    with pytest.raises(InvalidInputError, match="negative"):
         store.vacuum_plan(retention=retention)
 
 
