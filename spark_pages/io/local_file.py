@@ -32,7 +32,7 @@ _FULL = (errno.EMFILE, errno.ENFILE)
 def _no_file(path: str, status: os.stat_result) -> DamageError:
     return DamageError(
         f"Cannot read {path}: {kind_of(status)} lies in its place.",
-        hint="Move it away, and put the object back from a copy of the store.",
+        hint="Move it away with `mv`, and put the object back from a copy of the store.",
         path=path,
     )
 

@@ -229,7 +229,7 @@ def test_a_commit_beyond_the_limit_is_not_written(monkeypatch):
     data, _ = encode_commit(SMALL)
     monkeypatch.setattr(commit_codec, "MAX_COMMIT_BYTES", len(data) - 1)
 
-    with pytest.raises(InvalidInputError, match="in several transactions"):
+    with pytest.raises(InvalidInputError, match="into several transactions"):
         encode_commit(SMALL)
 
 
