@@ -64,7 +64,7 @@ def check_read_back(table: str, schema: pa.Schema) -> None:
             raise _refusal(table, column, reason, "Leave out its metadata, or give it a plain type.")
     raise InvalidInputError(
         f"Cannot define table {table!r}: Arrow does not read the metadata of its schema back as they are.",
-        hint="Leave them out: schema.with_metadata(None).",
+        hint="Leave them out: `schema.with_metadata(None)`.",
     )
 
 

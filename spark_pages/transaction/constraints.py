@@ -42,17 +42,18 @@ def compile_check(sql: str, schema: pa.Schema) -> ParsedFilter:
     try:
         parsed = parse_filter(sql, schema)
     except ColumnNotFoundError as error:
-        raise InvalidInputError(
-            f"The check {sql!r} does not fit: {error.message}", hint=error.hint
-        ) from error
+        raise InvalidInputError(f"Cannot use the check {sql!r}: {error.message}", hint=error.hint) from error
     if parsed is None or not parsed.columns:
-        raise InvalidInputError(f"The check {sql!r} is about no column.")
+        raise InvalidInputError(
+            f"Cannot use the check {sql!r}: it is about no column.",
+            hint="Name a column in it, such as `CHECK (n > 0)`.",
+        )
     try:
         passing(empty_table(schema), parsed.predicate)
     except (pa.ArrowException, TypeError) as error:
         raise InvalidInputError(
-            f"The check {sql!r} does not fit {', '.join(f'{f.name}: {f.type}' for f in schema)}: {error}",
-            hint="A check is true or false for each row.",
+            f"Cannot use the check {sql!r} on {', '.join(f'{f.name}: {f.type}' for f in schema)}: {error}",
+            hint="Write a condition that is true or false for each row, such as `n > 0`.",
         ) from error
     return parsed
 
@@ -146,7 +147,8 @@ class RowTests:
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
                 raise ConstraintError(
                     f"Cannot tell whether the rows given for {self.table!r} break {test.what}: {error}.",
-                    hint="Leave out the row on which the condition fails, or mend it.",
+                    hint="Leave out the row on which the condition fails, or write the condition with "
+                    "`CASE WHEN … THEN … END`.",
                     table=self.table,
                 ) from error
             if not wrong.num_rows:
@@ -154,8 +156,9 @@ class RowTests:
             row = int(wrong.column("")[0].as_py())
             shown = {name: each[row].as_py() for name, each in zip(test.columns, columns, strict=True)}
             raise ConstraintError(
-                f"{wrong.num_rows} of the rows given for {self.table!r} break {test.what}; the first is "
-                f"number {first_row + row} of them, with {shown}.",
+                f"Cannot write the rows given for {self.table!r}: {wrong.num_rows} of them break "
+                f"{test.what}; the first is number {first_row + row} of them, with {shown}.",
+                hint="Leave those rows out, or drop the rule: `transaction.drop_constraint(table, name)`.",
                 table=self.table,
             )
 

@@ -316,7 +316,9 @@ class TableIngest:
         check_available(self.definition, rows.columns)
         wrong = misfit(self.definition, rows.columns)
         if wrong is not None:
-            raise SchemaMismatchError(wrong)
+            raise SchemaMismatchError(
+                wrong, hint=f"Give rows of columns {', '.join(self.definition.field_ids)}."
+            )
 
     def mark(self) -> list[_Mark]:
         """Where it stands, for `rewind`."""

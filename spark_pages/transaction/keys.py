@@ -89,9 +89,9 @@ def check_key(table: Table, changed: RowRanges) -> None:
     repeated = _repeated_of_few(table, changed) if few else _repeated_of_many(table, changed)
     if repeated is not None:
         raise ConstraintError(
-            f"The primary key of {table.name!r} would be there more than once: {repeated}. Nothing was "
-            "committed.",
-            hint="Leave these rows out, or update the rows that are there.",
+            f"Cannot write the rows given for {table.name!r}: their primary key would be there more "
+            f"than once: {repeated}. Nothing was committed.",
+            hint="Leave these rows out, or update the rows that are there: `transaction.update`.",
             table=table.name,
         )
 

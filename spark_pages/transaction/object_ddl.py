@@ -47,7 +47,11 @@ def create_namespace(state: TransactionState, name: str, properties: Mapping[str
     state.pin_latest()
     name = as_str(name, "the name of a namespace")
     if fold_name(name) in BUILT_IN or names.table((NAMESPACE_NAMES, name)) is not None:
-        raise AlreadyExistsError(f"There is a namespace {name!r} already.", namespace=name)
+        raise AlreadyExistsError(
+            f"Cannot create namespace {name!r}: there is one of that name.",
+            hint="Choose another `name`; `snapshot.namespaces()` lists those that there are.",
+            namespace=name,
+        )
     created = new_namespace(names.new_id(), name, properties, state.runtime.now_us())
     PageOptions.of(created)
     _claim_location(state, created)
@@ -62,7 +66,7 @@ def drop_namespace(state: TransactionState, name: str) -> None:
         shown = ", ".join(map(repr, inside[:_SHOWN])) + (" and more" if len(inside) > _SHOWN else "")
         raise InvalidInputError(
             f"Cannot drop namespace {name!r}: it holds {shown}.",
-            hint="Drop its tables, or rename them into another namespace, first.",
+            hint="Drop its tables, `transaction.drop_table`, or rename them into another namespace, first.",
         )
     state.staged.drop(definition)
 
@@ -87,7 +91,11 @@ def create_type(
     names = StagedNames(state)
     state.pin_latest()
     if names.table((TYPE_NAMES, as_str(name, "the name of a type"))) is not None:
-        raise AlreadyExistsError(f"There is a type {name!r} already.", type=name)
+        raise AlreadyExistsError(
+            f"Cannot create type {name!r}: there is one of that name.",
+            hint="Choose another `name`; `snapshot.types()` lists those that there are.",
+            type=name,
+        )
     if isinstance(base, pa.DataType):
         base = stored_columns(name, [pa.field("VALUE", base)])[0].type
     created = new_type(names.new_id(), name, base, names, not_null, check, state.runtime.now_us())
@@ -106,7 +114,7 @@ def drop_type(state: TransactionState, name: str) -> None:
         raise InvalidInputError(
             f"Cannot drop type {name!r}: {shown}{' and more' if len(users) > _SHOWN else ''} "
             f"{'has' if len(users) == 1 else 'have'} it.",
-            hint="Drop their columns of this type first.",
+            hint="Drop their columns of this type first: `transaction.drop_column`.",
         )
     state.staged.drop(definition)
 
@@ -126,14 +134,20 @@ def _namespace(state: TransactionState, name: str) -> TableDefinition:
     state.pin_latest()
     name = find_namespace(as_str(name, "the name of a namespace"), StagedNames(state))[1]
     if name in BUILT_IN:
-        raise InvalidInputError(f"Cannot change namespace {name!r}: every store has it as it is.")
+        raise InvalidInputError(
+            f"Cannot change namespace {name!r}: every store has it as it is.",
+            hint="Create a namespace of your own: `transaction.create_namespace('sales')`.",
+        )
     return _find(state, (NAMESPACE_NAMES, name), "namespace")
 
 
 def _find(state: TransactionState, name: TableName, what: str) -> TableDefinition:
     found = StagedNames(state).table(name)
     if found is None:
-        raise NotFoundError(f"There is no {what} {name[1]!r}.")
+        raise NotFoundError(
+            f"Cannot find {what} {name[1]!r}: there is none of that name.",
+            hint=f"`snapshot.{what}s()` lists those that there are.",
+        )
     return found
 
 
@@ -148,7 +162,10 @@ def add_constraint(
     """See `Transaction.add_constraint`."""
     names = StagedNames(state)
     if sum(each is not None for each in (check, key, reference)) != 1:
-        raise InvalidInputError("Give exactly one of check, primary_key and foreign_key.")
+        raise InvalidInputError(
+            "Cannot add a constraint: expected exactly one of check, primary_key and foreign_key.",
+            hint="Pass one of `check`, `primary_key` and `foreign_key`.",
+        )
     as_str(name, "the name of a constraint")
     if check is not None:
         as_str(check, "check")
@@ -163,7 +180,9 @@ def add_constraint(
         parts = as_list(reference, object, "foreign_key", "columns, a table, and columns of that")
         if len(parts) != 3:
             raise InvalidInputError(
-                f"foreign_key has {len(parts)} parts: expected columns, a table, and columns of that."
+                f"Cannot add a foreign key of {len(parts)} parts: expected columns, a table, and "
+                "columns of that.",
+                hint="Pass `foreign_key` as (['other_id'], 'other', ['id']).",
             )
         constraint = _foreign_key(
             state,
@@ -205,16 +224,19 @@ def _foreign_key(
 ) -> Constraint:
     other = StagedNames(state).find(table)
     if is_temporary(other.table_id) or is_temporary(definition.table_id):
-        raise InvalidInputError("A temporary table neither has a foreign key nor is referred to.")
+        raise InvalidInputError(
+            "Cannot add a foreign key: a temporary table neither has one nor is referred to.",
+            hint="Create the table under a name that does not begin with 'temp.'.",
+        )
     return foreign_key(definition, name, columns, other, there)
 
 
 def _check_aligned(definition: TableDefinition) -> None:
     if not definition.aligned:
         raise InvalidInputError(
-            f"Table {show_name(definition)!r} has columns of different lengths, so no row has them all: "
-            "it cannot have a check or a primary key.",
-            hint="Give its columns types with checks.",
+            f"Cannot add a check or a primary key to {show_name(definition)!r}: its columns have "
+            "different lengths, so no row has them all.",
+            hint="Give its columns types with checks: `transaction.create_type(name, base, check=…)`.",
         )
 
 
@@ -231,7 +253,8 @@ def _test_rows(state: TransactionState, definition: TableDefinition, constraint:
     if wrong:
         raise ConstraintError(
             f"Cannot add constraint {constraint.name!r} to {show_name(definition)!r}: {wrong} rows break "
-            f"{constraint.sql}; the first has {first}."
+            f"{constraint.sql}; the first has {first}.",
+            hint="Change those rows first by `transaction.update`, or add another check.",
         )
 
 
@@ -239,6 +262,7 @@ def _test_key(state: TransactionState, definition: TableDefinition, key: Sequenc
     repeated = first_repeated(staged_table(state, show_name(definition)).read(key))
     if repeated is not None:
         raise ConstraintError(
-            f"Columns {', '.join(key)} of {show_name(definition)!r} cannot be a primary key: {repeated} "
-            "is there more than once."
+            f"Cannot add primary key {', '.join(key)} to {show_name(definition)!r}: {repeated} is "
+            "there more than once.",
+            hint="Use more columns in `primary_key`, or change those rows first.",
         )

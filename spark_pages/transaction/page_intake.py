@@ -61,7 +61,8 @@ class PageIntake:
         if as_int(offset, "offset") < 0 or offset % PAGE_ALIGNMENT:
             raise InvalidInputError(
                 f"Cannot register a page of column {column!r} at {path}: offset {offset} is not a multiple "
-                f"of {PAGE_ALIGNMENT}."
+                f"of {PAGE_ALIGNMENT}.",
+                hint=f"Write pages at multiples of {PAGE_ALIGNMENT} bytes, and pass `offset` as such.",
             )
         size = self.store.size(path)
         if size - offset < PAGE_ALIGNMENT:
@@ -170,13 +171,15 @@ class PageIntake:
         check_key(path)
         if path.partition("/")[0] in _FOREIGN_FOLDERS:
             raise InvalidKeyError(
-                f"Cannot register pages of {path!r}: what is in that folder is not data.", key=path
+                f"Cannot register pages of {path!r}: what is in that folder is not data.",
+                hint="Put the file into a folder of your own, such as 'mine/a.pages'.",
+                key=path,
             )
         if self.is_of_another(path):
             raise InvalidKeyError(
                 f"Cannot register pages of {path!r}: that is the name of another transaction's page file, "
                 f"which vacuum deletes by the rules of that one.",
-                hint="Copy it to a name of your own, or to the next_page_file() of this transaction.",
+                hint="Copy it to a name of your own, or to `transaction.next_page_file()`.",
                 key=path,
             )
         self.store.local_path(path)  # refuses symbolic links
@@ -202,13 +205,15 @@ def check_rows(page: UntrustedPage, entry_count: int, field: pa.Field, where: st
     if not page.reaches(entry_count):
         raise InvalidInputError(
             f"Cannot give {where} {entry_count} rows: read back, they would need more than 2 GiB.",
-            hint="Use more pages.",
+            hint="Use more pages: split the rows over several `register_page` calls.",
         )
     stats = shown_rows(page.batch.column("data"), entry_count)
     if not field.nullable and stats.null_count:
         raise SchemaMismatchError(
             f"Cannot give {where} {entry_count} rows: {stats.null_count} of them are null, and column "
-            f"{field.name!r} is not nullable. Its payload holds {page.header.entry_count} entries."
+            f"{field.name!r} is not nullable. Its payload holds {page.header.entry_count} entries.",
+            hint=f"Pass an `entry_count` of at most {page.header.entry_count}, or allow nulls: "
+            "`transaction.set_nullable`.",
         )
     return stats
 
@@ -227,7 +232,7 @@ def _described(pending: PendingPage, field: pa.Field, data: memoryview) -> NewPa
         if pending.stats.null_count != stats.null_count or not bounds_are_valid(values, pending.stats):
             raise InvalidInputError(
                 f"Cannot register {where}: the statistics given are not true of its rows: {pending.stats}.",
-                hint="Leave them out: they are made from the page.",
+                hint="Leave `stats` out: they are made from the page.",
             )
         stats = replace(pending.stats, bloom=None)  # a filter that nobody has looked at is not named
     return NewPage(
@@ -312,8 +317,8 @@ def _resized(
         return StagedPage(_encoded(page, data), stats, PageKind.CONSTANT, entry_count)
     if whole.header.checksum != page.checksum:
         raise DamageError(
-            f"{where} should have checksum {page.checksum:016x}, found {whole.header.checksum:016x}: it is "
-            f"another page."
+            f"Cannot resize {where}: expected checksum {page.checksum:016x}, found "
+            f"{whole.header.checksum:016x}, so it is another page."
         )
     stats = check_rows(whole, entry_count, field, where)
     if page.kind is PageKind.INLINE or page.actual_len <= INLINE_PAGE_BYTES:
@@ -376,8 +381,11 @@ def _check_constant(
         raise InvalidInputError(
             f"Cannot give {where} {entry_count} rows: it repeats one value {described.entry_count} times: "
             f"the rows behind would have to be null.",
-            hint="Append the rows instead.",
+            hint="Append the rows instead: `transaction.append`.",
         )
     if not page.reaches(entry_count):
-        raise InvalidInputError(f"Cannot give {where} {entry_count} rows: they would need more than 2 GiB.")
+        raise InvalidInputError(
+            f"Cannot give {where} {entry_count} rows: they would need more than 2 GiB.",
+            hint="Pass a smaller `entry_count`, and append the other rows.",
+        )
     return replace(stats, null_count=entry_count if stats.null_count else 0)

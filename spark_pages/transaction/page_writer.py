@@ -224,7 +224,9 @@ class PlacedPages:
         encoded = page.encoded
         if self._file is None:
             if self._next_key is None:
-                raise InternalError("A page that needs a page file came before it was said which.")
+                raise InternalError(
+                    "Cannot place a page: it needs a page file, and came before it was said which."
+                )
             self._key = self._next_key()
             self._file = PageFileWriter(self._store, self._key, self._rooms)
         offset = self._file.add(encoded)

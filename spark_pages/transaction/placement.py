@@ -106,7 +106,7 @@ def place_in_memory(store: ObjectStore, splices_in: Sequence[StagedSplice]) -> P
     """Every page stays in memory: for a transaction that reads what it has staged."""
 
     def no_file(_: TableId) -> str:
-        raise InternalError("A page that was to stay in memory asked for a page file.")
+        raise InternalError("Cannot place a page: it was to stay in memory and asked for a page file.")
 
     pages, splices = _place(store, splices_in, no_file, inline=True)
     return PlacedChanges(AddedPages.of(pages), splices)

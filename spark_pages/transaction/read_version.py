@@ -79,9 +79,10 @@ class ReadVersion:
             stays |= now != definition and not is_final
             if now is None or columns_to_fill(definition, now) is None:
                 changed = CommitConflictError(
-                    f"Table {definition.name!r} was changed between version {self.version}, on which this "
-                    f"transaction stands, and version {newest.state.version}. Nothing was committed.",
-                    hint="Repeat the transaction.",
+                    f"Cannot commit to table {definition.name!r}: it was changed between version "
+                    f"{self.version}, which this transaction reads, and version "
+                    f"{newest.state.version}. Nothing was committed.",
+                    hint="Repeat it from the start: `store.transaction()` reads the newest version.",
                 )
                 raise attach_conflicting_commit(changed, self._log, self.version, _changes(table_id))
         if not stays:

@@ -237,9 +237,10 @@ def _extend_new_columns(ddl: StagedDdl, log: LogSnapshot, first_page: int) -> _F
             columns = ddl.altered[table_id].field_ids.items()
             added_names = [name for name, field_id in columns if field_id == key[1]]
             raise CommitConflictError(
-                f"Column {added_names[0]!r} of table {before.name!r} was to be added for "
-                f"{ddl.new_columns[key]} rows, but the table has {rows} by now. Nothing was committed.",
-                hint="Repeat the transaction.",
+                f"Cannot add column {added_names[0]!r} to table {before.name!r}: it was to be added "
+                f"for {ddl.new_columns[key]} rows, but the table has {rows} by now. Nothing was "
+                "committed.",
+                hint="Repeat it from the start: `store.transaction()` reads the newest version.",
                 table_id=int(table_id),
             )
         if more:

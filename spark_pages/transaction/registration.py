@@ -105,8 +105,9 @@ def check_current(state: TransactionState, definition: TableDefinition) -> None:
     state.staged.ddl.check_not_truncated(definition, "stage pages of")
     if StagedNames(state).find(show_name(definition)) != definition:
         raise InvalidInputError(
-            f"This transaction has changed table {definition.name!r} since its directory was asked for.",
-            hint="Ask for it again.",
+            f"Cannot use this directory of table {definition.name!r}: the transaction has changed the "
+            "table since.",
+            hint="Ask for it again: `transaction.directory(table)`.",
         )
 
 
@@ -311,8 +312,9 @@ class StagedDirectory(PageDirectory):
         check_current(self._state, self.definition)
         if len(place_and_count) not in (2, 3):
             raise InvalidInputError(
-                f"update_latest_entry_count was given {shortened(place_and_count)}: expected ([table,] "
-                "column, entry_count)."
+                f"Cannot use {shortened(place_and_count)} in update_latest_entry_count: expected "
+                "([table,] column, entry_count).",
+                hint="Call it as `update_latest_entry_count('n', 100)`.",
             )
         names = [as_str(each, "the name of a table or column") for each in place_and_count[:-1]]
         column = names[-1]
@@ -320,7 +322,9 @@ class StagedDirectory(PageDirectory):
         known_as = (show_name(self.definition), f"{self.definition.namespace}.{self.definition.name}")
         if len(names) == 2 and fold_name(names[0]) not in map(fold_name, known_as):
             raise InvalidInputError(
-                f"This is the directory of table {show_name(self.definition)!r}, not of {names[0]!r}."
+                f"Cannot use table {names[0]!r} here: this is the directory of table "
+                f"{show_name(self.definition)!r}.",
+                hint=f"Ask for `transaction.directory({names[0]!r})`.",
             )
         column = find_column(self.definition, column)
         self._refuse_rules()
@@ -335,9 +339,9 @@ class StagedDirectory(PageDirectory):
     def _refuse_rules(self) -> None:
         if key_columns(self.definition) or RowTests.of(self.definition).tests:
             raise InvalidInputError(
-                f"Cannot stage pages of {show_name(self.definition)!r}: nobody would look whether their rows "
-                "keep its constraints.",
-                hint="Append the rows, or update them.",
+                f"Cannot register pages in table {show_name(self.definition)!r}: it has constraints, "
+                "and registered pages are not validated.",
+                hint="Append the rows instead, `transaction.append`, or drop the constraints.",
             )
 
     # how splices are put together
@@ -364,14 +368,15 @@ class StagedDirectory(PageDirectory):
         tail = self._tail(column)
         if tail is not None and not tail.data_change:
             raise InvalidInputError(
-                f"The last page of column {column!r} was compacted by this transaction.",
-                hint="Change it in another one.",
+                f"Cannot change the last page of column {column!r}: this transaction compacted it.",
+                hint="Change it in another `store.transaction()`.",
             )
         latest = self._base_latest(column) if tail is None else self._described(tail.pages[-1])
         if latest is None:
             raise InvalidInputError(
-                f"Column {column!r} of {show_name(self.definition)!r} has no page that could be changed.",
-                hint="Register or append one first.",
+                f"Cannot change the last page of column {column!r} of {show_name(self.definition)!r}: "
+                "it has none that could be changed.",
+                hint="Register or append one first: `register_page`, `transaction.append`.",
             )
         return latest
 

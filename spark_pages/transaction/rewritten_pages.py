@@ -187,7 +187,8 @@ def _rewritten(
             raise InvalidInputError(
                 f"Cannot update {table.name}.{column}: the values do not fit one page with those that are "
                 f"there: {error}.",
-                hint="A dictionary type with wider indices holds more different values.",
+                hint="Use a dictionary type with wider indices, such as "
+                "`pyarrow.dictionary(pyarrow.int32(), pyarrow.string())`.",
             ) from error
         staged.append(stage_page(changed, page_stats(changed), codec, bloom, meta))
     return staged

@@ -68,7 +68,8 @@ def _given(
         )
     if meta.num_columns and meta.num_rows != rows.num_rows:
         raise SchemaMismatchError(
-            f"Cannot append to {definition.name!r}: {rows.num_rows} rows, but metadata of {meta.num_rows}."
+            f"Cannot append to {definition.name!r}: {rows.num_rows} rows, but metadata of {meta.num_rows}.",
+            hint=f"Give `entry_meta` one row for each of the {rows.num_rows}.",
         )
     found = {}
     for column in rows.column_names:
@@ -85,8 +86,9 @@ def _as_table(entry_meta: Any) -> pa.Table:
         return pa.table(dict(entry_meta or {}) if isinstance(entry_meta, Mapping | None) else entry_meta)
     except (TypeError, ValueError, pa.ArrowInvalid) as error:
         raise InvalidInputError(
-            f"entry_meta is a {type(entry_meta).__name__}: expected a table, a record batch or a mapping of "
-            f"columns."
+            f"Cannot use a {type(entry_meta).__name__} as entry_meta: expected a table, a record "
+            "batch or a mapping of columns.",
+            hint="Pass `entry_meta` as {'column': [b'…', b'…']}.",
         ) from error
 
 
@@ -97,12 +99,15 @@ def _of_pages(meta: pa.Table, name: str, table: str) -> object:
     column = meta.column(name)
     told = column[0].as_py()
     if told and not isinstance(told, list):
-        raise SchemaMismatchError(f"Cannot append to {table!r}: {name!r} must be a map, found {column.type}.")
+        raise SchemaMismatchError(
+            f"Cannot append to {table!r}: {name!r} must be a map, found {column.type}.",
+            hint="Make it `pyarrow.map_(pyarrow.binary(), pyarrow.binary())`.",
+        )
     if not column.slice(1).equals(column.slice(0, meta.num_rows - 1)):
         raise SchemaMismatchError(
             f"Cannot append to {table!r}: {name!r} differs from row to row, and rows that are appended "
             f"together share pages.",
-            hint="Append rows with different metadata of pages one after another.",
+            hint="Append rows with different `page_metadata` by one `transaction.append` each.",
         )
     return told or None
 
@@ -116,7 +121,8 @@ def _as_bytes(metadata: object, column: str, table: str) -> PageMetadata | None:
     except (TypeError, ValueError) as error:
         raise SchemaMismatchError(
             f"Cannot append to {table!r}: expected metadata of pages of {column!r} as keys and values of "
-            f"text or bytes, found {metadata!r}."
+            f"text or bytes, found {metadata!r}.",
+            hint=f"Pass `page_metadata` as {{{column!r}: {{'key': 'value'}}}}.",
         ) from error
 
 
@@ -126,7 +132,8 @@ def _binary(meta: pa.Table, name: str, table: str) -> pa.Array | None:
     column = meta.column(name)
     if column.type not in _KINDS:
         raise SchemaMismatchError(
-            f"Cannot append to {table!r}: {name} must be binary or text, but is of type {column.type}."
+            f"Cannot append to {table!r}: {name} must be binary or text, but is of type {column.type}.",
+            hint="Convert it: `column.cast(pyarrow.binary())`.",
         )
     try:
         for chunk in column.chunks:
@@ -135,5 +142,5 @@ def _binary(meta: pa.Table, name: str, table: str) -> pa.Array | None:
     except (pa.ArrowInvalid, DoesNotFitError) as error:
         raise InvalidInputError(
             f"Cannot append to {table!r}: expected {name} to fit one array, found: {error}.",
-            hint="Give fewer rows at a time.",
+            hint="Give fewer rows at a time: several `transaction.append` calls.",
         ) from error

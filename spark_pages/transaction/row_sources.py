@@ -115,11 +115,13 @@ def _of_items(items: Iterable[Any]) -> Any:
     iterator = iter(items)
     first = next(iterator, None)
     if first is None and not isinstance(items, Sequence | Iterator):
-        raise InvalidInputError(f"Cannot read rows from {type(items).__name__}.", hint=_FORMS)
+        raise InvalidInputError(
+            f"Cannot read rows from {type(items).__name__}: it is none of the forms of rows.", hint=_FORMS
+        )
     if first is None:
         raise InvalidInputError(
             f"Cannot read rows from an empty {type(items).__name__}: it names no columns.",
-            hint="Give a pyarrow.Table, which has a schema also without rows.",
+            hint="Give a `pyarrow.Table`, which has a schema also without rows.",
         )
     everything = chain([first], iterator)
     if isinstance(first, Mapping):
@@ -130,7 +132,9 @@ def _of_items(items: Iterable[Any]) -> Any:
         schema = pa.schema(first) if hasattr(first, "__arrow_c_schema__") else pa.table(first).schema
         return pa.RecordBatchReader.from_batches(schema, _batches_of(schema, everything))
     raise InvalidInputError(
-        f"Cannot read rows from a {type(items).__name__} of {type(first).__name__}.", hint=_FORMS
+        f"Cannot read rows from a {type(items).__name__} of {type(first).__name__}: it is none of the "
+        "forms of rows.",
+        hint=_FORMS,
     )
 
 
@@ -140,7 +144,7 @@ def _batches_of(schema: pa.Schema, items: Iterable[Any]) -> Iterator[pa.RecordBa
         if table.schema.names != schema.names or table.schema.types != schema.types:
             raise SchemaMismatchError(
                 f"Cannot append batch {number}: expected {_shown(schema)}, found {_shown(table.schema)}.",
-                hint="Give every batch the schema of the first one.",
+                hint=f"Give every batch the schema of the first one, {_shown(schema)}.",
             )
         yield from table.to_batches()
 
@@ -157,7 +161,7 @@ def _of_dicts(rows: Iterable[Any]) -> dict[str, list[Any]]:
         if not isinstance(row, Mapping):
             raise InvalidInputError(
                 f"Cannot read row {number}: expected a dict, found {shortened(row)} ({type(row).__name__}).",
-                hint="Give a list of dicts alone.",
+                hint="Give a list of dicts alone, such as [{'n': 1}].",
             )
         names.update(dict.fromkeys(row))
     return {name: [row.get(name) for row in listed] for name in names}

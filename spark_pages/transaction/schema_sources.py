@@ -85,7 +85,7 @@ def _of_pairs(pairs: Iterable[Any]) -> pa.Schema:
     if twice is not None:
         raise InvalidInputError(
             f"Cannot make a schema: the column {twice!r} is named twice.",
-            hint="Give each column a name of its own.",
+            hint=f"Give each column a name of its own: rename one {twice!r}.",
         )
     return pa.schema(fields)
 
@@ -118,5 +118,7 @@ def _python_names() -> str:
 
 def _unknown(given: Any) -> InvalidInputError:
     return InvalidInputError(
-        f"Cannot make a schema of {shortened(given)} ({type(given).__name__}).", hint=_FORMS
+        f"Cannot make a schema of {shortened(given)} ({type(given).__name__}): it is none of the "
+        "forms of schemas.",
+        hint=_FORMS,
     )

@@ -63,7 +63,7 @@ def open_files(path: str | PathLike[str]) -> pa.RecordBatchReader:
     if not isinstance(text, str) or not text:
         raise InvalidInputError(
             f"Cannot read rows from {text!r}: expected the path of a file or folder as text.",
-            hint="Decode it first.",
+            hint="Decode it first: `os.fsdecode(path)`.",
         )
     try:
         filesystem, base = _filesystem_of(text)
@@ -75,7 +75,7 @@ def open_files(path: str | PathLike[str]) -> pa.RecordBatchReader:
     except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
         raise InvalidInputError(
             f"Cannot read rows from {text!r}: {_first_line(error)}",
-            hint="Check the path and that the file is whole; its ending names its format.",
+            hint="Check by `ls` that the file is there and whole; its ending names its format.",
         ) from error
 
 
@@ -96,7 +96,7 @@ def _listed(filesystem: fs.FileSystem, path: str, text: str) -> tuple[list[str],
         found = [name for name in _files_in(filesystem, folder) if _matches(name.split("/"), wanted)]
         if not found:
             raise InvalidInputError(
-                f"Cannot read rows from {text!r}: no file matches.", hint="Check the pattern."
+                f"Cannot read rows from {text!r}: no file matches.", hint=f"Check the pattern by `ls {text}`."
             )
         return found, None
     info = filesystem.get_file_info(path)
@@ -111,7 +111,8 @@ def _listed(filesystem: fs.FileSystem, path: str, text: str) -> tuple[list[str],
             )
         return found, path
     raise InvalidInputError(
-        f"Cannot read rows from {text!r}: there is no such file or folder.", hint="Check the path."
+        f"Cannot read rows from {text!r}: there is no such file or folder.",
+        hint="Check the path by `ls`; the working directory is the one of this process.",
     )
 
 
@@ -223,7 +224,7 @@ def _common_schema(found: Any, names: Sequence[str]) -> pa.Schema:
             raise SchemaMismatchError(
                 f"Cannot read {len(names)} files as one table: {PurePosixPath(fragment.path).name!r} "
                 f"differs: {_first_line(error)}",
-                hint="Append files of one schema at a time.",
+                hint="Append files of one schema at a time, each by `transaction.append`.",
             ) from error
     return schema
 

@@ -78,8 +78,8 @@ class StagedDdl:
         """Raise InvalidInputError if this transaction has truncated the table."""
         if definition.table_id in self.truncated:
             raise InvalidInputError(
-                f"Cannot {what} {definition.name!r} in the transaction that truncates it.",
-                hint="Append rows, or commit first.",
+                f"Cannot {what} {definition.name!r}: this transaction truncates it.",
+                hint="Append rows, or call `commit()` first.",
             )
 
     def keep(self, definition: TableDefinition) -> None:
@@ -292,7 +292,9 @@ class StagedChanges:
             }
             if len(set(growth.values())) > 1:
                 raise RaggedTableError(
-                    f"The columns of {definition.name!r} would grow by different numbers of rows: {growth}."
+                    f"Cannot commit to {definition.name!r}: its columns would grow by different "
+                    f"numbers of rows: {growth}.",
+                    hint="Register as many rows for every column, or create the table with aligned=False.",
                 )
 
     def check_removed_once(self) -> None:
@@ -305,8 +307,8 @@ class StagedChanges:
                 table = self.definitions.get(splice.table_id)
                 name = table.name if table else splice.table_id
                 raise InvalidInputError(
-                    f"This transaction would replace page {page} of table {name!r} twice: for an update "
-                    f"of its rows, and whole.",
-                    hint="Do one of them in another transaction.",
+                    f"Cannot replace page {page} of table {name!r} twice in one transaction: for an "
+                    "update of its rows, and whole.",
+                    hint="Do one of them in another `store.transaction()`.",
                 )
             ids.update(splice.removed)

@@ -199,7 +199,9 @@ class StagedNames:
             return found
         found = find_table(self.state.base, text)  # raises, with what is wrong
         raise TableNotFoundError(
-            f"There is no table {text!r} any more: this transaction has dropped or renamed it.", table=text
+            f"Cannot find table {text!r}: this transaction has dropped or renamed it.",
+            hint="Use its new name, or call `rollback()` and begin again.",
+            table=text,
         )
 
     def free(self, text: str) -> TableName:
@@ -213,11 +215,14 @@ class StagedNames:
         name, _ = name_of_new(text, self)
         if name[0] == SYSTEM_NAMESPACE:
             raise InvalidInputError(
-                f"Cannot name a table {text!r}: the namespace 'system' is the store's own."
+                f"Cannot name a table {text!r}: the namespace 'system' is the store's own.",
+                hint=f"Choose another namespace, such as 'default.{text.rpartition('.')[2]}'.",
             )
         if self.table(name) is not None:
             raise TableExistsError(
-                f"There is a table {text!r} at version {self.state.version} already.", table=text
+                f"Cannot name a table {text!r}: there is one of that name at version {self.state.version}.",
+                hint="Choose another name; `snapshot.tables()` lists those that there are.",
+                table=text,
             )
         return name
 
@@ -260,7 +265,8 @@ class StagedNames:
                 raise InvalidInputError(
                     f"Cannot define {show_name(after)!r}: it refers to {need.kind} {need.name!r}, which is "
                     "not there.",
-                    hint="Create it first, or bring it back.",
+                    hint=f"Create it first, or bring it back: `transaction.create_{need.kind}`, "
+                    "`transaction.undrop_table`.",
                 )
             assert found is not None
             self.state.staged.ddl.require(found)
@@ -295,7 +301,10 @@ class StagedNames:
         """
         definition = self.find(text)
         if definition.namespace_id == SYSTEM_NAMESPACE:
-            raise InvalidInputError(f"Cannot change {show_name(definition)!r}: it is the store's own.")
+            raise InvalidInputError(
+                f"Cannot change {show_name(definition)!r}: it is the store's own.",
+                hint="Change tables by the methods of `transaction`, such as `create_table`.",
+            )
         return definition
 
     def to_change(self, text: str) -> TableDefinition:

@@ -280,12 +280,20 @@ def _checked_rows(table: str, rows: ArrayLike) -> tuple[NDArray[np.int64], int]:
     """
     numbers = number_list(rows)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise InvalidInputError(f"rows of {table} must be a list of integers from 0.")
+        raise InvalidInputError(
+            f"Cannot use rows of {table}: expected a list of integers from 0.",
+            hint="Pass `rows` as in [0, 7, 12].",
+        )
     lowest, highest = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, -1)
     if lowest < 0:
-        raise RowOutOfRangeError(f"Row {lowest} does not exist: rows are numbered from 0.")
+        raise RowOutOfRangeError(
+            f"Cannot find row {lowest}: rows are numbered from 0.", hint="Pass `rows` from 0."
+        )
     if highest >= 1 << 63:
-        raise RowOutOfRangeError(f"Row {highest} does not exist.")
+        raise RowOutOfRangeError(
+            f"Cannot find row {highest}: no table has as many rows.",
+            hint="Compare with `table.num_rows` first.",
+        )
     return numbers.astype(np.int64, copy=False), highest
 
 
@@ -311,8 +319,9 @@ def _values_by_column(
         given = _columns_of(definition, values)
     else:
         raise InvalidInputError(
-            f"Cannot update {definition.name!r}: without a column, values must be a table or a mapping of "
-            f"columns, found a {type(values).__name__}."
+            f"Cannot update {definition.name!r} without a column: expected values as a table or a "
+            f"mapping of columns, found a {type(values).__name__}.",
+            hint="Pass `column`, or values such as {'n': [1, 2]}.",
         )
     names = find_columns(definition, list(given))
     check_names_once(names, f"update {definition.name!r}")
@@ -325,7 +334,8 @@ def _values_by_column(
     for name, arrays in cast.items():
         if sum(map(len, arrays)) != count:
             raise InvalidInputError(
-                f"Cannot update {definition.name}.{name}: {count} rows but {sum(map(len, arrays))} values."
+                f"Cannot update {definition.name}.{name}: {count} rows but {sum(map(len, arrays))} values.",
+                hint=f"Pass one value for each of the {count} rows.",
             )
     return cast
 
@@ -344,8 +354,9 @@ def _columns_of(definition: TableDefinition, values: Any) -> Mapping[str, Any]:
         raise  # also a ValueError
     except NOT_ARROW as error:
         raise InvalidInputError(
-            f"Cannot update {definition.name!r}: without a column, values must be columns with names, and "
-            f"Arrow says of this {type(values).__name__}: {error}."
+            f"Cannot update {definition.name!r} without a column: expected values as columns with "
+            f"names, and Arrow says of this {type(values).__name__}: {error}.",
+            hint="Pass `column`, or values such as {'n': [1, 2]}.",
         ) from error
     check_names_once(whole.column_names, f"update {definition.name!r}")
     return dict(zip(whole.column_names, whole.columns, strict=True))

@@ -68,7 +68,10 @@ class TransactionOptions:
         )
         checked["isolation"] = as_choice(self.isolation, "isolation", ("snapshot", "serializable"))
         if (self.app_id is None) != (self.app_version is None):
-            raise InvalidInputError("app_id and app_version go together: give both or neither.")
+            raise InvalidInputError(
+                "Cannot use one of app_id and app_version alone: they go together.",
+                hint="Pass both `app_id` and `app_version`, or neither.",
+            )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -223,7 +226,8 @@ class TransactionState:
         if self.ended:
             where = "" if self.committed is None else f", at version {self.committed}"
             raise InvalidInputError(
-                f"The transaction has ended{where}: open another one with store.transaction()."
+                f"Cannot use the transaction: it has ended{where}.",
+                hint="Open another one with `store.transaction()`.",
             )
         if self.process != os.getpid():
             self._continue_in_child()
@@ -234,7 +238,8 @@ class TransactionState:
             raise InvalidInputError(
                 f"Cannot use the transaction {self.info.operation!r} in process {os.getpid()}: process "
                 f"{self.process}, from which it was forked, has written page files for it.",
-                hint="Begin another transaction in the forked process; the store can be used in both.",
+                hint="Begin another `store.transaction()` in the forked process; the store can be used in "
+                "both.",
             )
         self.info.token, self.process = self.runtime.token(), os.getpid()
 

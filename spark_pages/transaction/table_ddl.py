@@ -99,7 +99,9 @@ def undrop_table(state: TransactionState, table: str) -> None:
     name = names.free(table)
     definition = _last_dropped(state.snapshot().table("system.catalog"), table, name)
     if definition.table_id in state.staged.ddl.dropped:
-        raise InvalidInputError(f"{table!r} is dropped by this very transaction: roll it back instead.")
+        raise InvalidInputError(
+            f"Cannot bring back {table!r}: this very transaction drops it.", hint="Call `rollback()` instead."
+        )
     _check_needs(state, definition)
     names.undrop(definition)
     assert name == (definition.namespace_id, definition.name)
@@ -114,7 +116,7 @@ def rename_table(state: TransactionState, table: str, name: str) -> None:
     if (namespace == TEMPORARY_NAMESPACE) != is_temporary(definition.table_id):
         raise InvalidInputError(
             f"Cannot rename {table!r} to {name!r}: a temporary table stays one, and no other becomes one.",
-            hint="Create the other table and append the rows.",
+            hint="Create the other table by `transaction.create_table` and append the rows.",
         )
     _check_unreferenced(state, definition, "rename")
     changed = moved_to_namespace(replace(definition, name=bare), namespace, namespace_name)
@@ -168,7 +170,7 @@ def _check_unreferenced(state: TransactionState, definition: TableDefinition, wh
         raise InvalidInputError(
             f"Cannot {what} {show_name(definition)!r}: a foreign key of {show_name(others[0])!r} refers "
             "to it.",
-            hint="Drop the constraint first.",
+            hint=f"Drop the constraint first: `transaction.drop_constraint({show_name(others[0])!r}, name)`.",
         )
 
 
@@ -183,7 +185,8 @@ def _check_needs(state: TransactionState, definition: TableDefinition) -> None:
         if found is None:
             raise InvalidInputError(
                 f"Cannot bring back {show_name(definition)!r}: its column {column.name!r} is of type "
-                f"{alias!r}, which is gone."
+                f"{alias!r}, which is gone.",
+                hint=f"Create it again first: `transaction.create_type({alias!r}, base)`.",
             )
     for constraint in constraints_of(definition):
         if constraint.kind != "foreign key" or constraint.table_id == definition.table_id:
@@ -198,7 +201,7 @@ def _check_needs(state: TransactionState, definition: TableDefinition) -> None:
             raise InvalidInputError(
                 f"Cannot bring back {show_name(definition)!r}: its foreign key {constraint.name!r} "
                 f"refers to {constraint.table!r}, which is not what it was.",
-                hint="Bring that table back first.",
+                hint=f"Bring that table back first: `transaction.undrop_table({constraint.table!r})`.",
             )
 
 
@@ -239,8 +242,9 @@ def _last_dropped(zero: Table, table: str, of: tuple[int, str]) -> TableDefiniti
     gone = gone.filter(pc.equal(gone.column("deleted_by"), gone.column("end")))  # it had this name to the end
     if not gone.num_rows:
         raise TableNotFoundError(
-            f"No table {table!r} has been dropped that can come back.",
-            hint="A table comes back until retention has passed its drop, and vacuum gives it up.",
+            f"Cannot bring back table {table!r}: none of that name has been dropped that can come back.",
+            hint="A table comes back until retention has passed its drop, and vacuum gives it up; see "
+            "`store.history()`.",
             table=table,
         )
     last = gone.sort_by("deleted_by").slice(gone.num_rows - 1).to_pylist()[0]
@@ -274,13 +278,15 @@ def add_column(state: TransactionState, table: str, column: pa.Field, default: A
         raise  # also a ValueError
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SchemaMismatchError(
-            f"{shortened(default)} is no value of column {column.name!r} of type {column.type}: {error}"
+            f"Cannot use {shortened(default)} as default of column {column.name!r} of type "
+            f"{column.type}: {error}",
+            hint=f"Pass a `default` of type {column.type}.",
         ) from error
     if now and not column.nullable and not value.is_valid:
         raise SchemaMismatchError(
             f"Cannot add column {column.name!r} to {table!r}: it is not nullable, and {now} rows have no "
             f"value for it.",
-            hint="Give a default.",
+            hint="Pass a `default`, or make the column nullable.",
         )
     if now or value.is_valid:
         one = pa.table([one_entry(value)], schema=pa.schema([column]))
@@ -354,15 +360,23 @@ def set_nullable(state: TransactionState, table: str, column: str, nullable: boo
     alias = fact(field, TYPE_KEY)
     told = names.table((TYPE_NAMES, alias)) if alias is not None else None
     if nullable and told is not None and not told.schema.field(0).nullable:
-        raise InvalidInputError(f"Column {column!r} of {table!r} is of type {alias!r}, which is never null.")
+        raise InvalidInputError(
+            f"Cannot allow nulls in column {column!r} of {table!r}: it is of type {alias!r}, which is "
+            "never null.",
+            hint="Add a column of another type by `transaction.add_column`, and fill it.",
+        )
     if nullable and column in key_columns(definition):
-        raise InvalidInputError(f"Column {column!r} of {table!r} is in the primary key, and never null.")
+        raise InvalidInputError(
+            f"Cannot allow nulls in column {column!r} of {table!r}: it is in the primary key, which "
+            "is never null.",
+            hint=f"Drop the key first: `transaction.drop_constraint({table!r}, name)`.",
+        )
     if not nullable and field.nullable:
         nulls = staged_table(state, show_name(definition)).aggregate(column).null_count
         if nulls:
             raise SchemaMismatchError(
-                f"Column {column!r} of {table!r} holds {nulls} nulls and cannot be declared without.",
-                hint="Update these rows first.",
+                f"Cannot declare column {column!r} of {table!r} without nulls: it holds {nulls}.",
+                hint=f"Update these rows first: `transaction.update({table!r}, {column!r}, rows, values)`.",
             )
     names.alter(definition, changed)
 
@@ -395,7 +409,8 @@ def _check_column_unreferenced(
                 raise InvalidInputError(
                     f"Cannot {what} column {column!r} of {show_name(definition)!r}: foreign key "
                     f"{key.name!r} of {show_name(other)!r} refers to it.",
-                    hint="Drop the constraint first.",
+                    hint=f"Drop the constraint first: `transaction.drop_constraint({show_name(other)!r}, "
+                    f"{key.name!r})`.",
                 )
 
 

@@ -194,7 +194,10 @@ class Transaction(CatalogVerbs):
         settle(state)
         definition = self._names.find(table)
         if definition.namespace_id == SYSTEM_NAMESPACE:
-            raise InvalidInputError(f"Cannot stage pages of {table!r}: that table is the store's own.")
+            raise InvalidInputError(
+                f"Cannot stage pages of {table!r}: that table is the store's own.",
+                hint="Stage pages of a table of your own; `snapshot.tables()` lists them.",
+            )
         name = show_name(definition)
         known = self._directories.get(name)
         if known is None or known.definition != definition:

@@ -200,8 +200,9 @@ def last_wins(batches: Sequence[Batch]) -> Batch:
         return unique, take_entries(values, number_column(len(rows) - 1 - last, pa.int64()))
     except DoesNotFitError as error:
         raise InvalidInputError(
-            f"Values of {len(rows)} updated rows do not fit one array of type {given[0].type}: {error}.",
-            hint="Update fewer rows in one transaction.",
+            f"Cannot update {len(rows)} rows at once: their values do not fit one array of type "
+            f"{given[0].type}: {error}.",
+            hint="Update fewer rows in one `store.transaction()`.",
         ) from error
 
 

@@ -269,7 +269,7 @@ CHANGES = {
     ),
     "half a foreign key": (
         lambda t: t.add_constraint("t", "f", foreign_key=(["n"], "t")),
-        "foreign_key has 2 parts: expected columns, a table",
+        "Cannot add a foreign key of 2 parts: expected columns, a table",
     ),
     "its columns": (
         lambda t: t.add_constraint("t", "f", foreign_key=("n", "t", ["n"])),

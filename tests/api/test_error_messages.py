@@ -9,15 +9,13 @@ import pytest
 
 from tests.api.raised_errors import raised_errors
 
-NOT_YET = (
-    "transaction/",
-)  # fmt: skip
-"""Where messages are still to be rewritten: only ever shorten it."""
-
 MESSAGE_FROM_ELSEWHERE = {
     "cli/inspect.py:_expression": "the refusal of a filter, with more to its hint",
     "log/conflict_error.py:attach_conflicting_commit": "a conflict, with the commit that it is with",
     "spark/failures.py:_failure_of": "begins with Cannot, where Spark's own message does not",
+    "transaction/ingest.py:check": "says which column does not fit",
+    "transaction/record.py:_check_locations": "a refusal of a namespace, as a conflict",
+    "transaction/staged_tables.py:find": "a table that is not there, as of the transaction",
     "spark/writing.py:_definition": "a table that is not there, with more to its hint",
 }
 """Places whose message comes from another error that is one of these, by the reason."""
@@ -36,7 +34,7 @@ NAMES_SOMETHING = re.compile(r"[`{='\"]|--|://|docs/|\b[A-Z]{3,}\b|\d")
 
 MOST_SHARED = 5
 
-ERRORS = [each for each in raised_errors() if not each.file.startswith(NOT_YET)]
+ERRORS = raised_errors()
 
 
 def test_every_message_says_what_cannot_be_done():

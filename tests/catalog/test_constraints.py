@@ -214,7 +214,7 @@ def test_what_cannot_be_a_key_is_refused(store):
         txn.add_constraint("t", "pk", check="a > 0")
     with pytest.raises(InvalidInputError, match="exactly one"):
         txn.add_constraint("t", "nothing")
-    with pytest.raises(InvalidInputError, match="primary key, and never null"):
+    with pytest.raises(InvalidInputError, match="primary key, which is never null"):
         txn.set_nullable("t", "a", True)
 
 

@@ -89,7 +89,7 @@ def test_a_schema_that_the_format_does_not_have_is_damage(monkeypatch):
     data, _ = encode_commit(replace(SMALL, upkeep=(UPKEEP,)))
     monkeypatch.setattr(commit_codec, "_SCHEMA", container.ContainerSchema(SHORT_SCHEMA, TRANSACTIONS_SCHEMA))
 
-    with pytest.raises(DamageError, match=r"slot is not a commit.*schema") as failure:
+    with pytest.raises(DamageError, match=r"Cannot read commit slot: .*schema") as failure:
         decode_slot(data, "slot")
     assert not isinstance(failure.value, UnsupportedFormatError)
 

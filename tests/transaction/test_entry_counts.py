@@ -308,7 +308,7 @@ def test_a_constant_of_nulls_may_grow_and_shrink_and_no_other_may_grow():
         ((3,), "expected"),
         (("n",), "expected"),
         (("t", "n", "m", 3), "expected"),
-        (("u", "n", 3), "not of 'u'"),
+        (("u", "n", 3), "Cannot use table 'u' here"),
         (("n", 1 << 40), "2 GiB"),
     ],
 )

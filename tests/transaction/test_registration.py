@@ -338,7 +338,7 @@ def test_there_must_be_a_last_page_to_replace_and_else_nothing_of_the_batch_is_s
 
     with store.transaction() as txn:
         directory = txn.directory("t")
-        with pytest.raises(InvalidInputError, match="no page that could be changed"):
+        with pytest.raises(InvalidInputError, match="it has none that could be changed"):
             directory.register_batch([pending("n", KEY, pages), pending("m", KEY, pages, replace_last=True)])
         assert directory.latest("n") is None
 
@@ -418,7 +418,7 @@ def test_a_page_that_the_transaction_has_compacted_cannot_be_replaced(store):
     txn = store.transaction()
     txn.replace_pages(1, 1, run.num_rows - new.entry_count, [new.page_id], [kept])
 
-    with pytest.raises(InvalidInputError, match="was compacted"):
+    with pytest.raises(InvalidInputError, match="compacted it"):
         txn.directory("t").register_batch([pending("n", KEY, pages, replace_last=True)])
     txn.directory("t").register_batch([pending("n", KEY, pages)])
     txn.commit()
