@@ -240,7 +240,7 @@ CHANGES = {
     ),
     "what goes with rows": (
         lambda t: t.append("t", pa.table({"name": ["a"], "n": [1]}), entry_meta=1.5),
-        "entry_meta is a float: expected a table",
+        "Cannot use a float as entry_meta: expected a table",
     ),
     "what goes with pages": (
         lambda t: t.append("t", pa.table({"name": ["a"], "n": [1]}), page_metadata=("n",)),

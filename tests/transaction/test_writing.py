@@ -162,7 +162,7 @@ def test_an_exception_in_the_block_leaves_nothing():
 
     assert [each.key for each in store.object_store.list("")] == before
     assert store.snapshot().tables() == ["t"]
-    with pytest.raises(InvalidInputError, match="has ended: open another"):
+    with pytest.raises(InvalidInputError, match=r"has ended\. Open another"):
         txn.append("t", TABLE)
 
 
