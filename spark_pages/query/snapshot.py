@@ -189,7 +189,7 @@ class Snapshot:
         if self._connect_duckdb is None:
             raise InvalidInputError(
                 "Cannot open a DuckDB database of this snapshot: a transaction has not committed it yet.",
-                hint="Commit first, and use a snapshot of the store.",
+                hint="Commit first, and use `store.snapshot()`.",
             )
         return self._connect_duckdb(self)
 

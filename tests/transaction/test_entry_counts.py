@@ -324,7 +324,10 @@ def test_a_column_without_pages_cannot_be_resized():
     with store.transaction() as txn:
         txn.create_table("t", pa.schema([("n", pa.int64())]))
 
-    with store.transaction() as txn, pytest.raises(InvalidInputError, match="it has none that could be changed"):
+    with (
+        store.transaction() as txn,
+        pytest.raises(InvalidInputError, match="it has none that could be changed"),
+    ):
         txn.directory("t").update_latest_entry_count("n", 0)
 
 

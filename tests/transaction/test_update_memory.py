@@ -459,7 +459,7 @@ def test_checks_look_at_a_bounded_number_of_updated_rows_at_a_time(spilling, mon
 
     txn = small(store)
     txn.update("t", "n", np.arange(1000), values)
-    with pytest.raises(ConstraintError, match=r"1 of the rows .* is number 900 of them, with .*-1"):
+    with pytest.raises(ConstraintError, match=r"1 of them break .* is number 900 of them, with .*-1"):
         txn.commit()
     txn.update("t", "n", [900], [1])
     txn.commit()
