@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from spark_pages.errors import ObjectNotFoundError as ObjectNotFoundError
     from spark_pages.errors import PageNotFoundError as PageNotFoundError
     from spark_pages.errors import RaggedTableError as RaggedTableError
+    from spark_pages.errors import RowDeletedError as RowDeletedError
     from spark_pages.errors import RowOutOfRangeError as RowOutOfRangeError
     from spark_pages.errors import SchemaMismatchError as SchemaMismatchError
     from spark_pages.errors import SnapshotExpiredError as SnapshotExpiredError
@@ -78,6 +79,7 @@ _ERRORS = (
     "ObjectNotFoundError",
     "PageNotFoundError",
     "RaggedTableError",
+    "RowDeletedError",
     "RowOutOfRangeError",
     "SchemaMismatchError",
     "SnapshotExpiredError",

@@ -142,6 +142,10 @@ class RowOutOfRangeError(InvalidInputError, IndexError):
     """A row number lies outside the column or table."""
 
 
+class RowDeletedError(InvalidInputError, LookupError):
+    """A row was deleted."""
+
+
 class SchemaMismatchError(InvalidInputError):
     """The data does not fit the schema of its table."""
 

@@ -381,7 +381,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         Reads the commits, and lengths of the chains that they touch. Memory follows the result. The version
         before `start` must be readable, because the changes are compared with it.
         """
-        return read_changes(self._log, start, end, table, granularity)
+        return read_changes(self._log, self._pages, start, end, table, granularity)
 
     def blame(self, table: str, column: str, row: int) -> Blame:
         """The commit that last wrote a row of a column.

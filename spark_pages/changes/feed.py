@@ -11,6 +11,7 @@ from spark_pages.catalog.resolve import find_table, look_up
 from spark_pages.changes.page_changes import page_changes
 from spark_pages.changes.row_changes import row_changes
 from spark_pages.errors import InvalidInputError, TableNotFoundError
+from spark_pages.io import PageHandler
 from spark_pages.log.log import Log
 from spark_pages.log.reopen import retry_after_vacuum
 from spark_pages.log.retention import check_version
@@ -18,11 +19,13 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Commit
 
 
-def read_changes(log: Log, start: int, end: int, table: str | None, granularity: str) -> pa.Table:
+def read_changes(
+    log: Log, pages: PageHandler, start: int, end: int, table: str | None, granularity: str
+) -> pa.Table:
     """Read what the commits from version `start` to `end`, both included, changed; see `Store.changes`."""
     granularity = as_choice(granularity, "granularity", ("pages", "rows"))
     start, end = check_version_range(start, end)
-    return retry_after_vacuum(lambda: _read(log, start, end, table, granularity))
+    return retry_after_vacuum(lambda: _read(log, pages, start, end, table, granularity))
 
 
 def check_version_range(start: int, end: int, names: tuple[str, str] = ("start", "end")) -> tuple[int, int]:
@@ -46,7 +49,9 @@ def check_version_range(start: int, end: int, names: tuple[str, str] = ("start",
     return start, end
 
 
-def _read(log: Log, start: int, end: int, table: str | None, granularity: str) -> pa.Table:
+def _read(
+    log: Log, pages: PageHandler, start: int, end: int, table: str | None, granularity: str
+) -> pa.Table:
     now = log.snapshot(end, asked="the end of the changes")
     then = version_before(log, start)
     if then is None:
@@ -55,7 +60,7 @@ def _read(log: Log, start: int, end: int, table: str | None, granularity: str) -
     commits = iterate_commits(log, start, end + 1)
     if granularity == "pages":
         return page_changes(commits, then, table_id, log.load_manifest)
-    return row_changes(commits, then, now, table_id)
+    return row_changes(commits, then, now, table_id, pages)
 
 
 def version_before(log: Log, start: int) -> LogSnapshot | None:

@@ -12,6 +12,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
+from spark_pages.changes.dead_rows import DeadRows
 from spark_pages.changes.row_changes import rows_of
 from spark_pages.errors import SnapshotExpiredError
 from spark_pages.log.commit_times import bounded
@@ -195,6 +196,8 @@ class RowCounts:
         self._definitions: dict[int, TableDefinition | None] = {}
         self._growth: dict[ChainKey, int] = {}
         self._cleared: set[ChainKey] = set()
+        self._dead = DeadRows(self._base)
+        self._marked: set[int] = set()
 
     @classmethod
     def before(cls, log: Log, start: int) -> RowCounts:
@@ -205,27 +208,62 @@ class RowCounts:
     def commit(self, commit: Commit) -> list[RowCountChange]:
         """Go on by a commit; what each of its transactions did."""
         known = commit.version > self._base_version
-        return [self._record(record, known) for record in commit.records]
+        return [self._record(record, commit.version, known) for record in commit.records]
 
-    def _record(self, record: TransactionRecord, known: bool) -> RowCountChange:
+    def _record(self, record: TransactionRecord, version: int, known: bool) -> RowCountChange:
         intents: dict[int, list[CatalogIntent]] = {}
         splices: dict[int, list[Splice]] = {}
         for intent in record.intents:
             if intent.kind is not IntentKind.REQUIRE and intent.table_id != CATALOG_TABLE:
                 intents.setdefault(int(intent.table_id), []).append(intent)
         for splice in record.splices:
-            if splice.table_id != CATALOG_TABLE and splice.field_id != LIVENESS:
-                splices.setdefault(int(splice.table_id), []).append(splice)
+            if splice.table_id != CATALOG_TABLE:
+                of_table = splices.setdefault(int(splice.table_id), [])
+                if splice.field_id == LIVENESS:
+                    self._marked.add(int(splice.table_id))
+                else:
+                    of_table.append(splice)
         moved = []
         for table_id in sorted(intents.keys() | splices.keys()):
             try:
                 mine = intents.get(table_id, []), splices.get(table_id, [])
-                moved.append(self._table(table_id, *mine, known))
+                of_all = self._table(table_id, *mine, known)
+                moved.append(self._of_live(of_all, table_id, mine[0], record, version if known else -1))
             except SnapshotExpiredError:
                 moved.append(RowCountChange(None, None))
             self._advance(table_id, *mine, known)
         added, removed = ([getattr(each, name) for each in moved] for name in ("added", "removed"))
         return RowCountChange(*(None if None in of else sum(of) for of in (added, removed)))
+
+    def _of_live(
+        self,
+        moved: RowCountChange,
+        table_id: int,
+        intents: list[CatalogIntent],
+        record: TransactionRecord,
+        version: int,
+    ) -> RowCountChange:
+        """What a transaction did to live rows; `moved` counts dead ones too, version -1 is not known."""
+        kinds = {intent.kind for intent in intents}
+        if not self._may_have_dead_rows(table_id, kinds):
+            return moved
+        if version < 0 or moved.added is None or moved.removed is None:
+            raise SnapshotExpiredError("The version before is not readable.")
+        before = 0 if kinds & {*_COMES} else self._dead.count(table_id)
+        self._dead.go_on(record, version, intents, table_id)
+        more = (0 if kinds & {*_ENDS} else self._dead.count(table_id)) - before
+        added, removed = moved.added, moved.removed
+        if more > 0 and kinds & {*_COMES}:
+            return RowCountChange(added - more, removed)
+        if more > 0:
+            return RowCountChange(added, removed + more)
+        return RowCountChange(added + max(0, -more - removed), max(0, removed + more))
+
+    def _may_have_dead_rows(self, table_id: int, kinds: set[IntentKind]) -> bool:
+        if table_id in self._marked or not kinds & {*_ENDS, *_COMES, *_CLEARS}:
+            return table_id in self._marked
+        base = self._base()
+        return base is not None and base.has_dead_rows
 
     def _table(
         self, table_id: int, intents: list[CatalogIntent], splices: list[Splice], known: bool

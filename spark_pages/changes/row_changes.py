@@ -14,11 +14,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.catalog.resolve import show_name
+from spark_pages.changes.dead_rows import dead_among
+from spark_pages.io import PageHandler
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CatalogIntent, Commit, IntentKind, Splice, TransactionRecord
 from spark_pages.model.chain_tree import ChainKey
-from spark_pages.model.ids import CATALOG_TABLE
-from spark_pages.model.row_ranges import RowRanges, intersection
+from spark_pages.model.ids import CATALOG_TABLE, LIVENESS
+from spark_pages.model.row_ranges import RowRanges, difference, intersection, union
 from spark_pages.model.table import TableDefinition
 
 END = 1 << 62
@@ -117,6 +119,11 @@ class ChainTrace:
     def updated(self) -> RowRanges:
         """Rows that were there all the time, and whose entries are others now."""
         return intersection([RowRanges.joined(self._touched.bounds()), RowRanges.of(0, self.kept)])
+
+    @property
+    def touched(self) -> RowRanges:
+        """Rows that splices touched."""
+        return RowRanges.joined(self._touched.bounds())
 
     @property
     def inserted(self) -> RowRanges:
@@ -226,7 +233,11 @@ def rows_of(snapshot: LogSnapshot | None, key: ChainKey) -> int:
 
 
 def row_changes(
-    commits: Iterable[Commit], then: LogSnapshot | None, now: LogSnapshot, table_id: int | None
+    commits: Iterable[Commit],
+    then: LogSnapshot | None,
+    now: LogSnapshot,
+    table_id: int | None,
+    pages: PageHandler,
 ) -> pa.Table:
     """Ranges of rows inserted, updated and removed between two versions.
 
@@ -238,12 +249,14 @@ def row_changes(
         The store at both versions; `then` is None before there was one.
     table_id
         Of this table only; None takes all but table 0.
+    pages
+        Reads the liveness chains of tables of which rows were deleted.
 
     Returns
     -------
     pyarrow.Table
         Of ROW_CHANGES_SCHEMA, sorted by table, column and row. Rows inserted and updated are numbered as in
-        `now`, rows removed as in `then`.
+        `now`, rows removed, which includes deleted ones, as in `then`.
 
     Notes
     -----
@@ -256,19 +269,66 @@ def row_changes(
     after = _columns(now.tables())
     before = _columns(then.tables() if then else ()) if changes.tables else after
     keys = {key for key in before.keys() | after.keys() if key[0] in changes.tables}
-    keys |= changes.traces.keys() & (before.keys() | after.keys())
+    marked = {key[0] for key in changes.traces if key[1] == LIVENESS}
+    keys |= {key for key in before.keys() | after.keys() if key in changes.traces or key[0] in marked}
     parts = [ROW_CHANGES_SCHEMA.empty_table()]
+    dead = _DeadRows(changes, then, now, pages)
     for key in sorted(keys):
         table, column = after.get(key) or before[key]
         trace = changes.trace(key)
         if key not in before:
-            found = {"inserted": RowRanges.of(0, trace.rows)}
+            found = {"inserted": difference(RowRanges.of(0, trace.rows), dead.all(key[0])[1])}
         elif key not in after:
-            found = {"removed": RowRanges.of(0, trace.rows_before)}
+            found = {"removed": difference(RowRanges.of(0, trace.rows_before), dead.all(key[0])[0])}
+        elif key[0] in marked:
+            found = _of_live(trace, *dead.changed(key[0]))
         else:
             found = {"updated": trace.updated, "inserted": trace.inserted, "removed": trace.removed}
         parts += [_part(key, table, column, change, ranges) for change, ranges in found.items()]
     return pa.concat_tables(parts)
+
+
+class _DeadRows:
+    """Dead rows of tables at two versions, each read once."""
+
+    def __init__(
+        self, changes: Changes, then: LogSnapshot | None, now: LogSnapshot, pages: PageHandler
+    ) -> None:
+        self._changes = changes
+        self._versions = then, now
+        self._pages = pages
+        self._all: dict[int, list[RowRanges]] = {}
+        self._changed: dict[int, list[RowRanges]] = {}
+
+    def all(self, table_id: int) -> list[RowRanges]:
+        """All dead rows of a table, then and now."""
+        if table_id not in self._all:
+            self._all[table_id] = self._among(table_id, RowRanges.of(0, END))
+        return self._all[table_id]
+
+    def changed(self, table_id: int) -> list[RowRanges]:
+        """Dead rows then and now, among those that changed in between."""
+        if table_id not in self._changed:
+            traces = [trace for key, trace in self._changes.traces.items() if key[0] == table_id]
+            first = min(trace.kept for trace in traces)
+            marks = self._changes.trace((table_id, LIVENESS))
+            rows = [marks.touched, RowRanges.of(first, END), *(trace.updated for trace in traces)]
+            self._changed[table_id] = self._among(table_id, union(rows))
+        return self._changed[table_id]
+
+    def _among(self, table_id: int, rows: RowRanges) -> list[RowRanges]:
+        return [dead_among(version, table_id, rows, self._pages) for version in self._versions]
+
+
+def _of_live(trace: ChainTrace, dead_then: RowRanges, dead_now: RowRanges) -> dict[str, RowRanges]:
+    """Changes of live rows: those that died are removed, those that live again are inserted."""
+    died = difference(dead_now, dead_then).between(0, trace.kept)
+    revived = difference(dead_then, dead_now).between(0, trace.kept)
+    return {
+        "updated": difference(trace.updated, union([dead_then, dead_now])),
+        "inserted": union([difference(trace.inserted, dead_now), revived]),
+        "removed": union([difference(trace.removed, dead_then), died]),
+    }
 
 
 def _columns(definitions: Iterable[TableDefinition]) -> dict[ChainKey, tuple[str, str]]:

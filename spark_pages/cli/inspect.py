@@ -204,8 +204,8 @@ def read(
     else:
         wanted = joined_filter(conditions or [], source)
         if wanted is None and limit:  # what is not shown need not be read; one row more tells that there is
-            end = source.num_rows if stop is None else stop
-            stop = min(end, start + limit + 1) if start <= end <= source.num_rows else stop
+            end = source.end_row if stop is None else stop
+            stop = _end_of(source, start, end, limit + 1) if start <= end <= source.end_row else stop
         found = source.read(names, start, stop, wanted, trace=trace)
     shown = found.slice(0, limit) if limit else found
     if json:
@@ -226,6 +226,14 @@ def read(
     output.say(
         f"{len(trace.page_ids):,} pages touched, {trace.requests:,} requests, {size(trace.bytes_read)}"
     )
+
+
+def _end_of(table: Table, start: int, stop: int, count: int) -> int:
+    """The end of as many rows of [start, stop) as hold so many live ones, about."""
+    rows = count
+    while start + rows < stop and table.read([], start, start + rows).num_rows < count:
+        rows *= 2
+    return min(stop, start + rows)
 
 
 def bytes_of(table: Table) -> int:

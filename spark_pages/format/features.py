@@ -41,7 +41,7 @@ NAN_BOUNDS = "nan-bounds"
 DELETED_ROWS = "deleted-rows"
 """Tables may have liveness chains, which say which rows are dead."""
 
-READER_FEATURES = frozenset({NAMESPACES, WIDENED, NAN_BOUNDS})
+READER_FEATURES = frozenset({NAMESPACES, WIDENED, NAN_BOUNDS, DELETED_ROWS})
 """What this release knows to read."""
 
 WRITER_FEATURES = frozenset({CONSTRAINTS, LOCATIONS})

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from spark_pages.arrow.columns import number_column
 from spark_pages.errors import DamageError
+from spark_pages.format.features import with_needs
 from spark_pages.log.fairness import with_commit
 from spark_pages.log.retention import check_kept, further, newer, usable
 from spark_pages.log.state import LogState
@@ -217,6 +218,8 @@ class Fold:
             self._intent(intent, version)
             self._tail_columns += 0 if intent.definition is None else len(intent.definition.schema)
             self._catalog_version = version
+        if any(splice.field_id == LIVENESS for splice in record.splices):
+            self._features = with_needs(self._features, [record])
         own = _OwnRuns(record, version)
         self._tail_bytes += record.own.nbytes + _bytes_listed(record.manifests)
         self._added_bytes += record.own.stored_bytes(0, record.own.num_pages)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from spark_pages.arrow.columns import numbers_of
 from spark_pages.format.features import DELETED_ROWS, FORMAT_VERSION, check_readable
 from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.state import LogState, TableName
@@ -190,6 +191,13 @@ class LogSnapshot:
         """Keys of the chains of a table, the liveness chain last, where the store has any."""
         keys = definition.chains
         return keys if self.has_dead_rows else [key for key in keys if key[1] != LIVENESS]
+
+    def dead_rows(self, table_id: int) -> int:
+        """Count the dead rows of a table. Loads the descriptors and statistics of its liveness chain."""
+        if not self.has_dead_rows:
+            return 0
+        marks = self.chain((table_id, LIVENESS)).all_pages()
+        return int(numbers_of(marks.stats.column("null_count")).sum())
 
     @property
     def has_dead_rows(self) -> bool:

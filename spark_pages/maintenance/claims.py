@@ -184,7 +184,7 @@ def take_claim(
     table_id, fields = shown.definition.table_id, shown.definition.field_ids
     columns = find_columns(shown.definition, columns)
     start = as_int(rows[0], "start")
-    stop = shown.num_rows if rows[1] is None else as_int(rows[1], "stop", most=MOST_NUMBER)
+    stop = shown.end_row if rows[1] is None else as_int(rows[1], "stop", most=MOST_NUMBER)
     expires_us = runtime.now_us() + lasting // timedelta(microseconds=1)
     if not 0 <= start < stop or lasting <= timedelta(0) or expires_us > MAX_TIME_US:
         raise InvalidInputError(

@@ -127,7 +127,7 @@ def compact_table(
     has replaced pages are left out, and the others are committed. Looks at the new pages again until nothing
     is left to do among them, mostly after the first round.
     """
-    num_rows = begin("compact pages").snapshot.table(name).num_rows
+    num_rows = begin("compact pages").snapshot.table(name).end_row
     latest = done = _compact_once(begin, name, runtime, rewrite, num_rows)
     for _ in range(_MOST_ROUNDS - 1):
         if latest.version is None or latest.claimed_by_others or latest.conflicts:

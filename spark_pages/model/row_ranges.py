@@ -111,6 +111,11 @@ def intersection(sets: list[RowRanges]) -> RowRanges:
     return _combine(sets, np.logical_and)
 
 
+def difference(one: RowRanges, other: RowRanges) -> RowRanges:
+    """Rows that are in one set and not in the other."""
+    return _combine([one, other], lambda left, right: left & ~right)
+
+
 def union(sets: list[RowRanges]) -> RowRanges:
     """Rows that are in any set."""
     return _combine(sets, np.logical_or)

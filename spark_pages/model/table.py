@@ -12,7 +12,7 @@ import pyarrow as pa
 from spark_pages.arrow.schema_bytes import unavailable
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.model.frozen import FrozenDict, freeze
-from spark_pages.model.ids import CATALOG_TABLE, LIVENESS, FieldId, TableId
+from spark_pages.model.ids import LIVENESS, FieldId, TableId
 
 OWN_KEYS = b"spark_pages."
 """Metadata under keys that begin so is the catalog's own; users see it in ``system.columns``."""
@@ -119,7 +119,7 @@ class TableDefinition:
     @property
     def may_have_dead_rows(self) -> bool:
         """Whether the table may have a liveness chain."""
-        return self.aligned and self.is_table and self.table_id != CATALOG_TABLE
+        return self.aligned and self.is_table and self.namespace_id != SYSTEM_NAMESPACE
 
     @cached_property
     def chains(self) -> tuple[tuple[TableId, FieldId], ...]:

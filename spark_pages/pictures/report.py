@@ -118,7 +118,7 @@ def _table(store: Store, shown: Table) -> Markup:
             name,
             str(shown.schema.field(name).type),
             _chain(shown, name).num_pages,
-            -(-shown.num_rows // max(_chain(shown, name).num_pages, 1)),
+            -(-shown.end_row // max(_chain(shown, name).num_pages, 1)),
         ]
         for name in names
     ]
@@ -162,8 +162,8 @@ def _read(store: Store, tables: list[Table]) -> Markup | None:
     if largest is None or not largest.num_rows:
         return None
     name, columns = largest.name, _some(largest)
-    start = max(largest.num_rows // 2 - _ROWS // 2, 0)
-    stop = min(start + _ROWS, largest.num_rows)
+    start = max(largest.end_row // 2 - _ROWS // 2, 0)
+    stop = min(start + _ROWS, largest.end_row)
     what = f"rows [{start:,} … {stop:,}) of {name}, {count(len(columns), 'column')}"
 
     def ask(fresh: Store) -> None:
@@ -172,7 +172,7 @@ def _read(store: Store, tables: list[Table]) -> Markup | None:
     asked = waterfall(store, ask, what)
     again = Store(store.object_store)
     source = again.snapshot().table(name)
-    end = min(stop + _MORE_ROWS, largest.num_rows)
+    end = min(stop + _MORE_ROWS, largest.end_row)
     ranges = {
         "cold": (start, stop),
         "again": (start, stop),

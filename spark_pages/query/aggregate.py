@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import flags_of, nulls_of, number_column, numbers_of, valid_of
+from spark_pages.arrow.join import take_entries
 from spark_pages.errors import DamageError
 from spark_pages.format.bounds import (
     all_nan,
@@ -38,6 +39,8 @@ _PAGES_AT_ONCE = 256
 
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
+_NONE = np.zeros(0, np.int64)
+
 ReadPages = Callable[[Sequence[PageDescriptor]], Sequence[pa.Array]]
 """Gives the values of pages, page by page."""
 
@@ -73,7 +76,13 @@ class Aggregate:
 
 
 def aggregate_rows(
-    chain: ColumnChain, kind: pa.DataType, start: int, stop: int, read: ReadPages, *, told: bool = True
+    chain: ColumnChain,
+    kind: pa.DataType,
+    rows: tuple[int, int],
+    read: ReadPages,
+    *,
+    dead: Numbers = _NONE,
+    told: bool = True,
 ) -> Aggregate:
     """The aggregate of rows [start, stop) of a chain.
 
@@ -81,8 +90,12 @@ def aggregate_rows(
     ----------
     kind
         Type of the column.
+    rows
+        First row, and one past the last.
     read
         Called for no more than 256 pages at a time.
+    dead : int64, shape (n_dead,)
+        The dead rows among them, increasing: they do not count.
     told
         Whether statistics speak of the values that `read` gives.
 
@@ -94,7 +107,7 @@ def aggregate_rows(
     Loads the segments that hold the rows, with their statistics; O(pages) in numpy.
     """
     ordered = has_bounds(kind)
-    pages = _Pages.of(chain, kind, start, stop, told=told and ordered)
+    pages = _Pages.of(chain, kind, *rows, dead, told=told and ordered)
     known = _KnownExtremes(pages, read, ordered)
     known.read_pages((pages.nulls < 0) | (ordered & pages.valued & ~pages.bounded & ~pages.only_nan))
     if ordered:
@@ -103,7 +116,7 @@ def aggregate_rows(
         known.narrow(pages.valued & pages.bounded & ~pages.attained)
     low, high = known.extremes(kind)
     nulls = int(known.nulls.sum())
-    return Aggregate(low, high, stop - start - nulls, nulls, int(np.count_nonzero(known.looked_at)))
+    return Aggregate(low, high, int(pages.rows.sum()) - nulls, nulls, int(np.count_nonzero(known.looked_at)))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -114,8 +127,10 @@ class _Pages:
     ----------
     run
         The pages.
-    starts, rows
-        First row of each that counts, in the page, and how many count.
+    starts, stops, rows
+        First row of each that may count, in the page, one past the last, and how many of them are live.
+    dead, bounds
+        The dead rows, as offsets in their pages, page by page; and where those of each page are.
     nulls
         Null rows among them; -1 where nobody knows.
     lows, highs
@@ -128,7 +143,10 @@ class _Pages:
 
     run: PageRun
     starts: Numbers
+    stops: Numbers
     rows: Numbers
+    dead: Numbers
+    bounds: Numbers
     nulls: Numbers
     lows: pa.Array
     highs: pa.Array
@@ -136,8 +154,10 @@ class _Pages:
     only_nan: Flags
 
     @classmethod
-    def of(cls, chain: ColumnChain, kind: pa.DataType, start: int, stop: int, *, told: bool) -> _Pages:
-        """Those of rows [start, stop); `told` says whether bounds are to be believed."""
+    def of(
+        cls, chain: ColumnChain, kind: pa.DataType, start: int, stop: int, dead: Numbers, *, told: bool
+    ) -> _Pages:
+        """Those of the live rows of [start, stop); `told` says whether bounds are to be believed."""
         parts = [
             (part.run, part.run.prefix_entries.astype(np.int64) + part.first_row)
             for part in chain.runs(start, stop)
@@ -145,12 +165,18 @@ class _Pages:
         run = PageRun.concat([run for run, _ in parts]) if parts else PageRun(empty_batch(PAGE_SCHEMA))
         ends = np.concatenate([np.zeros(0, np.int64), *(ends for _, ends in parts)])
         entries = run.numbers("entry_count")
-        starts = np.maximum(start - (ends - entries), 0)
-        rows = np.minimum(stop - (ends - entries), entries) - starts
+        firsts = ends - entries
+        starts, stops = np.maximum(start - firsts, 0), np.minimum(stop - firsts, entries)
+        died = np.searchsorted(dead, firsts + stops) - np.searchsorted(dead, firsts + starts)
+        rows = stops - starts - np.where(stops > starts, died, 0)
         touched = np.flatnonzero(rows > 0)
         chosen = PageRun(run.pages.take(number_column(touched, pa.int64())))
         stats = run.stats.take(number_column(touched, pa.int64()))
-        starts, rows, entries = starts[touched], rows[touched], entries[touched]
+        starts, stops, rows, entries = (each[touched] for each in (starts, stops, rows, entries))
+        firsts = firsts[touched]
+        low, high = np.searchsorted(dead, firsts + starts), np.searchsorted(dead, firsts + stops)
+        places = np.concatenate([_NONE, *map(np.arange, low, high)]) if len(dead) else _NONE
+        gone = dead[places] - np.repeat(firsts, high - low)
         lows, highs = (_bounds(kind, stats.column(name), told) for name in ("min", "max"))
         nulls = np.where(valid_of(stats.column("null_count")), numbers_of(stats.column("null_count")), -1)
         one_value = flags_of(pc.equal(lows, highs)) & (nulls == 0) & ~has_nan(kind, stats)
@@ -160,10 +186,19 @@ class _Pages:
         counted = np.where(whole, nulls, np.where(nulls == entries, rows, -1))
         some_value = (counted >= 0) & (counted < rows)
         return cls(
-            *(chosen, starts, rows, counted, lows, highs),
+            *(chosen, starts, stops, rows, gone, np.append(0, np.cumsum(high - low)), counted, lows, highs),
             exact & told_of_rows & valid_of(lows) & valid_of(highs) & some_value,
             all_nan(kind, stats) & some_value & pa.types.is_floating(lows.type),
         )
+
+    def live_rows(self, position: int, array: pa.Array) -> pa.Array:
+        """The rows of a page that count."""
+        start, stop = int(self.starts[position]), int(self.stops[position])
+        dead = self.dead[self.bounds[position] : self.bounds[position + 1]]
+        if not len(dead):
+            return array.slice(start, stop - start)
+        live = np.delete(np.arange(start, stop), dead - start)
+        return take_entries(array, number_column(live, pa.int64()))
 
     @property
     def valued(self) -> Flags:
@@ -217,8 +252,7 @@ class _KnownExtremes:
 
     def _record(self, positions: Numbers, arrays: Sequence[pa.Array]) -> None:
         for position, array in zip(positions.tolist(), arrays, strict=True):
-            rows = array.slice(int(self.pages.starts[position]), int(self.pages.rows[position]))
-            values = plain_values(rows)
+            values = plain_values(self.pages.live_rows(position, array))
             self.nulls[position] = nulls_of(values)
             if self.ordered:
                 bounds = pc.min_max(comparable(values))

@@ -86,7 +86,8 @@ class CatalogRows:
         """Rows of a table by the columns named: those of the shortest of them."""
         if self._on_count is not None:
             self._on_count(TableId(table_id))
-        return min(self.log.chain((table_id, field_id)).num_rows for field_id in fields)
+        end_row = min(self.log.chain((table_id, field_id)).num_rows for field_id in fields)
+        return end_row - self.log.dead_rows(table_id)
 
     def column(self, name: str) -> pa.Array:
         """A column of table 0."""

@@ -32,6 +32,8 @@ class _Source(Protocol):
         self, columns: Sequence[str], filter: pc.Expression | None, batch_rows: int | None
     ) -> pa.RecordBatchReader: ...
 
+    def rows_at(self, positions: Any) -> Any: ...
+
     def take(self, rows: Any, columns: Sequence[str]) -> pa.Table: ...
 
 
@@ -236,7 +238,7 @@ class TableScanner:
     def take(self, indices: Any) -> pa.Table:
         """Read rows by their position among those that pass the filter."""
         if self._filter is None:
-            rows = self._source.take(indices, self._columns)
+            rows = self._source.take(self._source.rows_at(indices), self._columns)
             return rows if self._computed is None else self._compute(rows)
         return self.to_table().take(pa.array(indices))
 

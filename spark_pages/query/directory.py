@@ -33,11 +33,12 @@ from spark_pages.log.reopen import reopening
 from spark_pages.log.replay import read_manifests
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain, RunSlice
-from spark_pages.model.ids import parse_page_id
+from spark_pages.model.ids import LIVENESS, parse_page_id
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.row_index import RowLocations, row_out_of_range
 from spark_pages.model.run import RowLocation
 from spark_pages.model.table import TableDefinition
+from spark_pages.query.live_rows import marks_of
 from spark_pages.runtime import Mapper
 
 
@@ -71,6 +72,7 @@ class PageDirectory:
         self._as_of = as_of
         self._open_again = open_again
         self._chains: dict[str, ColumnChain] = {}
+        self._may_have_dead_rows = definition.may_have_dead_rows
 
     def __repr__(self) -> str:
         return f"PageDirectory({self.definition.name!r}, version {self._snapshot.state.version})"
@@ -146,7 +148,23 @@ class PageDirectory:
     def of_unfinished(self) -> PageDirectory:
         """The same of a table whose columns may differ in length: a transaction has more to stage."""
         definition = replace(self.definition, aligned=False)
-        return PageDirectory(self._snapshot, definition, self._as_of, self._open_again)
+        unfinished = PageDirectory(self._snapshot, definition, self._as_of, self._open_again)
+        unfinished._may_have_dead_rows = self._may_have_dead_rows
+        return unfinished
+
+    def marks(self) -> PageDirectory | None:
+        """The directory of the liveness chain alone; None where no row of the table is dead."""
+        snapshot, definition = self._snapshot, self.definition
+        if not (self._may_have_dead_rows and snapshot.has_dead_rows):
+            return None
+        if not snapshot.chain((definition.table_id, LIVENESS)).num_rows:
+            return None
+        return PageDirectory(snapshot, marks_of(definition), None, self._open_again)
+
+    @property
+    def dead_rows(self) -> int:
+        """How many rows of the table are dead."""
+        return self._snapshot.dead_rows(self.definition.table_id) if self._may_have_dead_rows else 0
 
     def key(self, column: str) -> PhysicalKey:
         """The key of a column's chain: the last of the stages that a name goes through.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,7 @@ from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.concat import Values, as_array, assembled, entries_of, gather_in_parts, type_of
 from spark_pages.query.directory import PageDirectory
+from spark_pages.query.live_rows import MARK, Flags, only_live
 
 RESOLVED = ("created_by", "deleted_by")
 """Columns of table 0 in which 0 stands for the commit that wrote it."""
@@ -122,11 +124,62 @@ class RowReader:
         """
         return [next(self.directory.chain(name).runs(row, stop)) for name in names]
 
+    @cached_property
+    def marks(self) -> RowReader | None:
+        """The liveness chain as the one column of a table; None where no row is dead."""
+        directory = self.directory.marks()
+        return None if directory is None else RowReader(directory.definition, directory, self.pages)
+
     @reopening
+    def live(self, ranges: RowRanges, trace: ReadTrace | None = None) -> Flags | None:
+        """Which rows of the ranges, end to end, are live; None where all are.
+
+        Notes
+        -----
+        Reads the pages of the liveness chain that hold them. The caches keep these.
+        """
+        marks = self.marks
+        if marks is None:
+            return None
+        inside = ranges.between(0, marks.directory.chain(MARK).num_rows)
+        if not inside.num_rows:
+            return None
+        found = marks.all_slices([MARK], inside, Reading(trace=trace)).column(0)
+        if not found.null_count:
+            return None
+        live = np.ones(ranges.num_rows, bool)
+        live[: inside.num_rows] = found.is_valid().to_numpy()
+        return live
+
+    @reopening
+    def are_live(self, rows: NDArray[np.int64], trace: ReadTrace | None = None) -> Flags | None:
+        """Which of some rows, in any order, are live; None where all are."""
+        marks = self.marks
+        if marks is None:
+            return None
+        inside = rows < marks.directory.chain(MARK).num_rows
+        if not inside.any():
+            return None
+        found = marks.take([MARK], rows[inside], Reading(trace=trace)).column(0)
+        if not found.null_count:
+            return None
+        live = np.ones(len(rows), bool)
+        live[inside] = found.is_valid().to_numpy()
+        return live
+
     def slices(
         self, names: Sequence[str], ranges: RowRanges, reading: Reading, joined: bool = False
     ) -> pa.Table:
-        """The rows of all ranges, in one fetch for all columns.
+        """The live rows of all ranges; see `all_slices`."""
+        live = self.live(ranges, reading.trace)
+        rows = self.all_slices(names, ranges, reading, joined)
+        return rows if live is None else only_live(rows, live)
+
+    @reopening
+    def all_slices(
+        self, names: Sequence[str], ranges: RowRanges, reading: Reading, joined: bool = False
+    ) -> pa.Table:
+        """The rows of all ranges, dead ones too, in one fetch for all columns.
 
         Returns
         -------
@@ -163,7 +216,7 @@ class RowReader:
 
     @reopening
     def take(self, names: Sequence[str], rows: NDArray[np.int64], reading: Reading) -> pa.Table:
-        """The rows asked for, in the order asked.
+        """The rows asked for, dead ones too, in the order asked.
 
         Parameters
         ----------

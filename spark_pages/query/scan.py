@@ -25,6 +25,7 @@ from spark_pages.io import ReadTrace
 from spark_pages.model.chain import RunSlice
 from spark_pages.model.row_ranges import RowRanges
 from spark_pages.model.run import PageRun
+from spark_pages.query.live_rows import only_live, row_column
 from spark_pages.query.predicates.filters import ParsedFilter
 from spark_pages.query.pruning import candidates
 from spark_pages.query.row_reader import Held, Reading, RowReader, rows_without_columns
@@ -58,6 +59,8 @@ class ScanRequest:
     few
         Whether the caller may stop after a few rows: the first window is a page of each column or less, and
         threads wait until the caller has taken it.
+    numbered
+        Whether the last column, `ROW`, holds the numbers of the rows.
     """
 
     names: Sequence[str]
@@ -68,6 +71,11 @@ class ScanRequest:
     admit: bool = False
     prefetch: bool = True
     few: bool = False
+    numbered: bool = False
+
+
+ROW = "_row"
+"""Name of the column of row numbers."""
 
 
 def scan_tables(source: RowReader, request: ScanRequest, trace: ReadTrace | None) -> Iterator[pa.Table]:
@@ -103,8 +111,8 @@ def _jobs(
 ) -> Iterator[Callable[[], Window[Rows]]]:
     """One job for each window; each hands the pages that reach over its end to the next."""
     if not needed_columns(source, request):
-        nothing = rows_without_columns(request.stop - request.start)
-        yield lambda: (shape(nothing, request), None)
+        rows = RowRanges.of(request.start, request.stop)
+        yield lambda: (shape(_rows_of(source, request, rows, Reading(trace=trace)), request), None)
         return
     before: Callable[[], Held] | None = None
     for ranges in windows_of(source, request, trace):  # asked for by the thread that owns the trace
@@ -156,7 +164,7 @@ def _read_window(
 ) -> Window[Rows]:
     try:
         if request.parsed is None:
-            table = source.slices(request.names, ranges, reading, joined=True)
+            table = _rows_of(source, request, ranges, reading)
         else:
             table = _filtered(source, request, request.parsed, ranges, reading)
         after.set_result(reading.after(int(ranges.ends[-1])))
@@ -166,6 +174,21 @@ def _read_window(
     return shape(table, request), reading.trace
 
 
+def _rows_of(source: RowReader, request: ScanRequest, ranges: RowRanges, reading: Reading) -> pa.Table:
+    """The live rows of some ranges, with their numbers where the request says."""
+    live = source.live(ranges, reading.trace)
+    table = only_live(source.all_slices(request.names, ranges, reading, joined=True), live)
+    if not request.numbered:
+        return table
+    rows = ranges.rows()
+    return _with_numbers(table, rows if live is None else rows[live])
+
+
+def _with_numbers(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    column = row_column(rows)
+    return table.append_column(ROW, column) if table.num_columns else pa.table({ROW: column})
+
+
 def _filtered(
     source: RowReader, request: ScanRequest, parsed: ParsedFilter, ranges: RowRanges, reading: Reading
 ) -> pa.Table:
@@ -173,19 +196,22 @@ def _filtered(
     names = request.names
     tested = tested_columns(source, request)
     number = "row" + "_" * max(map(len, tested), default=0)  # no column has so long a name
-    numbers = number_column(ranges.rows(), pa.int64())
-    table = source.slices(tested, ranges, reading, joined=True)
+    live, all_rows = source.live(ranges, reading.trace), ranges.rows()
+    numbers = number_column(all_rows if live is None else all_rows[live], pa.int64())
+    table = only_live(source.all_slices(tested, ranges, reading, joined=True), live)
     numbered = table.append_column(number, numbers) if tested else pa.table({number: numbers})
     passed = parsed.passing(numbered, show_name(source.definition))
     rows = passed.column(number)
     rest = [name for name in names if name not in tested]
     if not passed.num_rows:
-        return empty_table(source.schema_of(names))
-    if not rest:
-        return passed.select(names)
-    others = source.take(rest, numbers_of(rows.combine_chunks()), reading)
-    columns = [(passed if name in tested else others).column(name) for name in names]
-    return pa.table(columns, schema=source.schema_of(names))
+        found = empty_table(source.schema_of(names))
+    elif not rest:
+        found = passed.select(names)
+    else:
+        others = source.take(rest, numbers_of(rows.combine_chunks()), reading)
+        columns = [(passed if name in tested else others).column(name) for name in names]
+        found = pa.table(columns, schema=source.schema_of(names))
+    return _with_numbers(found, numbers_of(rows.combine_chunks())) if request.numbered else found
 
 
 def _whole(table: pa.Table, _: ScanRequest) -> list[pa.Table]:

@@ -95,13 +95,21 @@ class SystemTable(Table):
         filter: Filter | None = None,
         *,
         limit: int | None = None,
+        row_numbers: bool = False,
         trace: ReadTrace | None = None,
         entry_meta: bool = False,
     ) -> pa.Table:
         """See `Table.read`."""
         chosen = self._chosen(start, stop, filter)
         return super(SystemTable, chosen).read(
-            columns, start, stop, filter, limit=limit, trace=trace, entry_meta=entry_meta
+            columns,
+            start,
+            stop,
+            filter,
+            limit=limit,
+            row_numbers=row_numbers,
+            trace=trace,
+            entry_meta=entry_meta,
         )
 
     def scan(

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from spark_pages.arguments import MOST_NUMBER, as_flag, as_int, as_list, check_kind, shortened
 from spark_pages.arrow.join import empty_table
@@ -24,25 +25,33 @@ from spark_pages.catalog.page_options import PageOptions
 from spark_pages.catalog.resolve import find_column, find_columns, show_name, visible_table
 from spark_pages.display.cards import table_card
 from spark_pages.display.text import count
-from spark_pages.errors import ColumnNotFoundError, InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
+from spark_pages.errors import (
+    ColumnNotFoundError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    RowDeletedError,
+    RowOutOfRangeError,
+)
 from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.log.reopen import reopening
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import RunSlice
 from spark_pages.model.chain_drawing import lane_of
+from spark_pages.model.ids import page_version
 from spark_pages.model.page import PageDescriptor
 from spark_pages.model.row_ranges import RowRanges
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
 from spark_pages.query.aggregate import Aggregate, aggregate_rows
 from spark_pages.query.directory import PageDirectory, row_numbers
 from spark_pages.query.explain import ScanPlan, explain_scan
+from spark_pages.query.live_rows import MARK, with_nulls
 from spark_pages.query.page_table import blocks_of, page_table
 from spark_pages.query.predicates.evaluate import passing
 from spark_pages.query.predicates.filters import Filter, ParsedFilter, parse_filter
 from spark_pages.query.pruning import CandidateSearch, rows_to_read
 from spark_pages.query.row_metadata import metadata_of, rows_with_meta
 from spark_pages.query.row_reader import Reading, RowReader, rows_without_columns
-from spark_pages.query.scan import ScanRequest, scan_batches, scan_tables
+from spark_pages.query.scan import ROW, ScanRequest, scan_batches, scan_tables
 from spark_pages.query.table_views import TableViews
 
 MOST_COLUMNS_ON_A_CARD = 30
@@ -125,7 +134,20 @@ class Table(TableViews):
     @cached_property
     @reopening
     def num_rows(self) -> int:
-        """Rows of the table; of an unaligned one, rows of its shortest column."""
+        """Number of live rows; of an unaligned table, rows of its shortest column."""
+        return self.end_row - self.directory.dead_rows
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __bool__(self) -> bool:
+        """Whether there is such a table, with or without rows."""
+        return True
+
+    @cached_property
+    @reopening
+    def end_row(self) -> int:
+        """One past the last row number; deleted rows keep their numbers."""
         names = self.columns[:1] if self.definition.aligned else self.columns
         return min(self.directory.chain(name).num_rows for name in names)
 
@@ -137,21 +159,24 @@ class Table(TableViews):
         filter: Filter | None = None,
         *,
         limit: int | None = None,
+        row_numbers: bool = False,
         trace: ReadTrace | None = None,
         entry_meta: bool = False,
     ) -> pa.Table:
-        """Rows [start, stop), exactly.
+        """Read the live rows of [start, stop), exactly.
 
         Parameters
         ----------
         columns
             Which columns, in which order; all by default.
         start, stop
-            First row and one past the last; to the end by default.
+            First row number and one past the last; to the end by default.
         filter
             See `spark_pages.query.predicates.filters`; pages that statistics rule out are not read.
         limit
             Most rows to read: the first ones that pass the filter.
+        row_numbers
+            Whether the last column, ``_row`` (uint64), holds the numbers of the rows.
         trace
             Receives the pages touched, requests and bytes.
         entry_meta
@@ -178,24 +203,45 @@ class Table(TableViews):
         parsed = self._parse(filter)
         check_kind(trace, _TRACE, "trace", "a ReadTrace")
         entry_meta = as_flag(entry_meta, "entry_meta")
+        numbered = as_flag(row_numbers, "row_numbers")
+        if numbered and ROW in names:
+            raise InvalidInputError(
+                f"Cannot read the row numbers of table {self.name!r} with its column {ROW!r}: both would "
+                f"have one name.",
+                hint="Leave the column out of columns.",
+            )
         if limit is not None:
             limit = as_int(limit, "limit", "a number of rows", 0)
-            stop = stop if parsed is not None else min(stop, start + limit)
+            stop = stop if parsed is not None or self.marks is not None else min(stop, start + limit)
         if entry_meta:
-            if parsed is not None:
+            if parsed is not None or numbered:
                 raise InvalidInputError(
                     "Cannot read entry metadata through a filter: it is read by rows.",
-                    hint="Pass `start` and `stop`, and no `filter`.",
+                    hint="Pass `start` and `stop`, and neither `filter` nor `row_numbers`.",
                 )
             return rows_with_meta(self._source, names, start, stop, trace)
-        if parsed is None:
+        if parsed is None and not numbered and (limit is None or self.marks is None):
             return self._source.slices(names, RowRanges.of(start, stop), Reading(trace=trace))
-        request = ScanRequest(names, start, stop, parsed, admit=True, few=limit is not None)
+        few = limit is not None
+        request = ScanRequest(names, start, stop, parsed, admit=True, few=few, numbered=numbered)
         found = list(_until(limit, scan_tables(self._source, request, trace)))
-        if not names:
+        if not names and not numbered:
             rows = sum(part.num_rows for part in found)
             return rows_without_columns(rows if limit is None else min(rows, limit))
-        return pa.concat_tables(found) if found else empty_table(self._source.schema_of(names))
+        schema = self._source.schema_of(names)
+        schema = schema.append(pa.field(ROW, pa.uint64())) if numbered else schema
+        return pa.concat_tables(found) if found else empty_table(schema)
+
+    def row_numbers(self, filter: Filter | None = None) -> NDArray[np.uint64]:
+        """Find the numbers of the live rows that meet a condition, in order; all live rows by default.
+
+        Notes
+        -----
+        Reads the columns of the condition alone, and of these the pages that statistics and bloom filters do
+        not rule out.
+        """
+        numbers: NDArray[np.uint64] = self.read([], filter=filter, row_numbers=True).column(ROW).to_numpy()
+        return numbers
 
     def scan(
         self,
@@ -281,15 +327,45 @@ class Table(TableViews):
         request = self._scan_request(columns, start, stop, filter, batch_rows)
         return explain_scan(self._source, self.name, request, "" if filter is None else str(filter))
 
+    def rows_at(self, positions: ArrayLike) -> NDArray[np.int64]:
+        """Find the row numbers of live rows by their positions, which count live rows from 0.
+
+        Raises
+        ------
+        RowOutOfRangeError
+            If the table has fewer live rows.
+
+        Notes
+        -----
+        Where rows were deleted, reads all marks and holds all row numbers.
+        """
+        wanted = row_numbers(positions, self.num_rows, self.name)
+        if self.num_rows == self.end_row:
+            return wanted
+        numbers: NDArray[np.int64] = self.row_numbers().astype(np.int64)[wanted]
+        return numbers
+
     def take(
-        self, rows: ArrayLike, columns: Iterable[str] | None = None, *, trace: ReadTrace | None = None
+        self,
+        rows: ArrayLike,
+        columns: Iterable[str] | None = None,
+        *,
+        missing: Literal["error", "null", "skip"] = "error",
+        trace: ReadTrace | None = None,
     ) -> pa.Table:
-        """The rows asked for, in the order asked; a row may be asked for twice.
+        """Read rows by number, in the order given; a row may be named twice.
+
+        Parameters
+        ----------
+        missing
+            What to do about deleted rows: raise RowDeletedError, give nulls in their place, or skip them.
 
         Raises
         ------
         RowOutOfRangeError
             If the table has no such row.
+        RowDeletedError
+            If a row was deleted; names the first one, and the last version that may have deleted it.
 
         Notes
         -----
@@ -298,7 +374,30 @@ class Table(TableViews):
         """
         names = find_columns(self.definition, columns)
         check_kind(trace, _TRACE, "trace", "a ReadTrace")
-        return self._source.take(names, row_numbers(rows, self.num_rows, self.name), Reading(trace=trace))
+        if missing not in _MISSING:
+            raise InvalidInputError(
+                f"missing is {shortened(missing)}: expected {', '.join(map(repr, _MISSING))}."
+            )
+        numbers = row_numbers(rows, self.end_row, self.name)
+        live = self._source.are_live(numbers, trace)
+        if live is None:
+            return self._source.take(names, numbers, Reading(trace=trace))
+        if missing == "error":
+            raise self._deleted(int(numbers[~live][0]))
+        found = self._source.take(names, numbers[live], Reading(trace=trace))
+        return found if missing == "skip" else with_nulls(found, live)
+
+    def _deleted(self, row: int) -> RowDeletedError:
+        marks = self._source.marks
+        assert marks is not None
+        page = marks.directory.locate_row(MARK, row).page
+        version = page_version(page.page_id)
+        return RowDeletedError(
+            f"Cannot read row {row} of table {self.name!r}: it was deleted, in version {version} or before.",
+            hint="Read an earlier version, or pass missing='null' or missing='skip'.",
+            row=row,
+            version=version,
+        )
 
     @reopening
     def pages(self, column: str | None = None, *, metadata: bool = False) -> pa.Table:
@@ -339,7 +438,11 @@ class Table(TableViews):
         start, stop = self._row_range(start, stop)
         kind, chain = self.schema.field(column).type, self.directory.chain(column)
         read = partial(self.page_values, column)
-        return aggregate_rows(chain, kind, start, stop, read, told=self._source.stored_as_read(column))
+        rows = RowRanges.of(start, stop)
+        live = self._source.live(rows)
+        dead = np.zeros(0, np.int64) if live is None else rows.rows()[~live]
+        told = self._source.stored_as_read(column)
+        return aggregate_rows(chain, kind, (start, stop), read, dead=dead, told=told)
 
     @reopening
     def blocks(self, by: str | int | None = None) -> pa.Table:
@@ -348,11 +451,21 @@ class Table(TableViews):
             by = as_int(by, "by", "a column, or a number of rows", 1, MOST_NUMBER)
         by = find_column(self.definition, by) if isinstance(by, str) else by
         chains = {name: self.directory.chain(name) for name in self.columns}
-        return blocks_of(chains, self.definition.field_ids, by, self.num_rows)
+        return blocks_of(chains, self.definition.field_ids, by, self.end_row)
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
         """Reads the same version from what is kept now; see `tables.reading.expiry`."""
         self.directory.reopen(missing)
+
+    @property
+    def marks(self) -> RowReader | None:
+        """The liveness chain as the one column of a table; None where no row was ever deleted."""
+        return self._source.marks
+
+    def are_live(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each of some rows of the table is live."""
+        live = self._source.are_live(rows)
+        return np.ones(len(rows), bool) if live is None else live
 
     @property
     def page_handler(self) -> PageHandler:
@@ -470,13 +583,13 @@ class Table(TableViews):
 
     def _row_range(self, start: int, stop: int | None) -> tuple[int, int]:
         start = as_int(start, "start")
-        stop = self.num_rows if stop is None else as_int(stop, "stop")
-        if not 0 <= start <= stop <= self.num_rows:
+        stop = self.end_row if stop is None else as_int(stop, "stop")
+        if not 0 <= start <= stop <= self.end_row:
             raise RowOutOfRangeError(
-                f"Cannot read rows [{start}, {stop}) of table {self.name!r}: it has {self.num_rows} "
+                f"Cannot read rows [{start}, {stop}) of table {self.name!r}: it has {self.end_row} "
                 "rows, numbered from 0.",
-                hint=f"Pass `start` and `stop` from 0 to {self.num_rows}.",
-                num_rows=self.num_rows,
+                hint=f"Pass `start` and `stop` from 0 to {self.end_row}.",
+                num_rows=self.end_row,
             )
         return start, stop
 
@@ -496,5 +609,6 @@ def _row_of_nulls(schema: pa.Schema) -> pa.Table:
     return pa.table([null_column(field.type, 1) for field in schema], schema=schema)
 
 
+_MISSING = ("error", "null", "skip")
 _TRACE = ReadTrace | None
 _NO_COLUMN = pa.schema([("", pa.null())])

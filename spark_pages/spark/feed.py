@@ -23,7 +23,7 @@ from spark_pages.log.retention import oldest_readable
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.runtime import Runtime
-from spark_pages.spark.serialization import objects_of
+from spark_pages.spark.serialization import objects_of, pages_of
 
 Granularity = Literal["rows", "pages"]
 VERSIONS_OF_A_TASK = 64
@@ -86,7 +86,7 @@ class Feed:
         parts = [FEED_SCHEMAS["rows"].empty_table()]
         for commit in commits:
             now = log.open(replay(then.state, [commit], log.load_manifest), then) if then else log.snapshot(0)
-            told = row_changes([commit], then, now, self.table_id)
+            told = row_changes([commit], then, now, self.table_id, pages_of(self.url))
             version = pa.repeat(pa.scalar(commit.version, pa.int64()), told.num_rows)
             parts.append(told.add_column(0, FEED_SCHEMAS["rows"].field("version"), version))
             then = now

@@ -26,6 +26,7 @@ from spark_pages.model.row_ranges import RowRanges, intersection
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.directory import PageDirectory
+from spark_pages.query.live_rows import MARK, marks_of
 from spark_pages.query.table import Table
 from spark_pages.spark.arrow_types import to_spark
 from spark_pages.spark.serialization import even_groups, pack_run, pages_of, unpack_run
@@ -83,6 +84,8 @@ class RowsReader(DataSourceReader):
         self._rows = rows
         self._read = list(dict.fromkeys([*self._names, *table.filter_columns(rows)]))
         self._keys = [table.directory.key(name) for name in self._read]
+        if table.marks is not None:  # last: the liveness chain, which tells tasks which rows are dead
+            self._keys.append(table.marks.directory.key(MARK))
         self._table: Table | None = table
 
     def __getstate__(self) -> dict[str, Any]:
@@ -94,11 +97,11 @@ class RowsReader(DataSourceReader):
         """
         table = self._table
         assert table is not None, "Spark plans where it has made the reader"
-        rows = RowRanges.of(0, table.num_rows)
+        rows = RowRanges.of(0, table.end_row)
         if self._rows is not None:
             rows = intersection([rows, table.rows_to_read(self._rows)])
         runs = [table.directory.chain_of(key).all_pages() for key in self._keys]
-        cells = _cells(rows, runs)
+        cells = _cells(rows, runs[: len(self._read)])
         weights = _stored_bytes(cells, runs)
         groups = self._wanted or max(MIN_PARTITIONS, int(weights.sum()) // PARTITION_BYTES + 1)
         parts: list[InputPartition] = []
@@ -137,7 +140,7 @@ def may_be_null(table: Table, column: str) -> bool:
     Loads the segments of the column with their statistics, up to a page that may hold a null. Less than a
     second for a million pages.
     """
-    for part in table.directory.chain(column).runs(0, table.num_rows):
+    for part in table.directory.chain(column).runs(0, table.end_row):
         nulls = part.run.stats.column("null_count")
         if nulls.null_count or numbers_of(nulls).any():
             return True
@@ -207,6 +210,13 @@ class _ShippedChains(PageDirectory):
         self.definition = definition
         self._given = chains
         self._chains = {}
+        self._may_have_dead_rows = False
+
+    def marks(self) -> PageDirectory | None:
+        """See `PageDirectory.marks`."""
+        marks = marks_of(self.definition)
+        directory = _ShippedChains(marks, self._given)
+        return directory if directory.key(MARK) in self._given else None
 
     def chain_of(self, key: PhysicalKey) -> ColumnChain:
         """The chain of a key."""

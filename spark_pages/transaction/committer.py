@@ -43,7 +43,7 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import TransactionRecord
 from spark_pages.model.chain_tree import ChainKey
-from spark_pages.model.ids import TableId
+from spark_pages.model.ids import LIVENESS, TableId
 from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition
 from spark_pages.transaction.constraints import check_updates
 from spark_pages.transaction.keys import changed_keys, check_key, written_keys
@@ -54,6 +54,7 @@ from spark_pages.transaction.staged import StagedChanges
 from spark_pages.transaction.staged_tables import table_with, table_with_pages
 from spark_pages.transaction.staging import (
     are_few_rows,
+    rewrite_marks,
     rewrite_pending,
     rewrite_updates,
     settle,
@@ -102,8 +103,8 @@ class _RebaseInputs:
     ----------
     updates
         By table and column.
-    rewritten
-        The splices of these.
+    rewritten, marks
+        The splices of these, and those of deletes.
     appends
         The other splices.
     compared
@@ -116,6 +117,7 @@ class _RebaseInputs:
 
     updates: Mapping[UpdateKey, SortedUpdates]
     rewritten: list[StagedSplice]
+    marks: list[StagedSplice]
     appends: list[StagedSplice]
     compared: int
     rows: UpdatedRows | None = None
@@ -213,13 +215,17 @@ class Committer:
         more = (
             staged.created,
             staged.ddl,
-            staged.written and state.updates,
+            staged.written and (state.updates or staged.deleted),
             staged.properties,
             staged.claims,
         )
-        if not (state.updates or validated.is_keyed) or any(more) or any(each.removed for each in others):
+        if not (state.updates or staged.deleted or validated.is_keyed) or any(more):
             return None
-        return _RebaseInputs(state.updates.sorted(), splices[:num_rewritten], others, state.version)
+        if any(each.removed for each in others):
+            return None
+        rewritten = [each for each in splices[:num_rewritten] if each.field_id != LIVENESS]
+        marks = [each for each in splices[:num_rewritten] if each.field_id == LIVENESS]
+        return _RebaseInputs(state.updates.sorted(), rewritten, marks, others, state.version)
 
     def _place(self) -> PlacedChanges:
         """Give every page its place, and add what other processes have written."""
@@ -352,8 +358,8 @@ class Committer:
         check_writable(newest.state.features)  # before any page file is written for it
         if not self._is_unaffected(placed, inputs, newest.state):
             return None
-        if inputs.updates:
-            placed = self._rebase_updates(inputs, newest)
+        if inputs.updates or inputs.marks:
+            placed = self._rebase_pages(inputs, newest)
         if inputs.keys is not None:
             for definition, rows in inputs.keys.changed():
                 on = placed.on(newest.state)
@@ -361,13 +367,14 @@ class Committer:
             inputs.keys.restart(newest.num_rows)
         return placed
 
-    def _rebase_updates(self, inputs: _RebaseInputs, newest: LogSnapshot) -> PlacedChanges:
-        """Rewrite the pages of a newer version that hold updated rows and that others have replaced."""
-        state = self._state
+    def _rebase_pages(self, inputs: _RebaseInputs, newest: LogSnapshot) -> PlacedChanges:
+        """Rewrite the pages of a newer version that hold updated or deleted rows and that others replaced."""
+        state, table_of = self._state, self._state.view(newest).table_of
         lost = self._lost_rows(inputs)
         state.staged.splices = inputs.appends
-        inputs.rewritten += rewrite_updates(state, inputs.updates, state.view(newest).table_of, lost)
-        state.staged.splices = [*inputs.rewritten, *inputs.appends]
+        inputs.rewritten += rewrite_updates(state, inputs.updates, table_of, lost)
+        inputs.marks = rewrite_marks(state, table_of)
+        state.staged.splices = [*inputs.rewritten, *inputs.marks, *inputs.appends]
         return self._place()
 
     def _lost_rows(self, inputs: _RebaseInputs) -> dict[UpdateKey, NDArray[np.int64]]:

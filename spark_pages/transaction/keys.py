@@ -99,9 +99,11 @@ def check_key(table: Table, changed: RowRanges) -> None:
 def _repeated_of_few(table: Table, changed: RowRanges) -> dict[str, object] | None:
     key = key_columns(table.definition)
     new = table.rows_in(key, changed)
+    if not new.num_rows:  # the transaction deletes them again
+        return None
     repeated = first_repeated(new)
     if repeated is None:
-        others = RowRanges.complement(changed, table.num_rows)
+        others = RowRanges.complement(changed, table.end_row)
         for ranges in _portions(intersection([_candidates(table, key, new), others])):
             repeated = first_repeated(pa.concat_tables([new, table.rows_in(key, ranges)]))
             if repeated is not None:
@@ -111,14 +113,14 @@ def _repeated_of_few(table: Table, changed: RowRanges) -> dict[str, object] | No
 
 def _repeated_of_many(table: Table, changed: RowRanges) -> dict[str, object] | None:
     key = key_columns(table.definition)
-    others = RowRanges.complement(changed, table.num_rows)
+    others = RowRanges.complement(changed, table.end_row)
     met: list[RowRanges] = []
 
     def new_keys() -> Iterator[pa.Table]:
         first = not met
         for ranges in _portions(changed):
             keys = table.rows_in(key, ranges)
-            if first and others.num_rows:
+            if first and others.num_rows and keys.num_rows:
                 met.append(_candidates(table, key, keys))
             yield keys
 
@@ -141,7 +143,7 @@ def _candidates(table: Table, key: Sequence[str], new: pa.Table) -> RowRanges:
             continue  # which no bounds enclose
         bounds = pc.min_max(values)
         conditions += [(name, ">=", bounds["min"].as_py()), (name, "<=", bounds["max"].as_py())]
-    return table.rows_to_read(conditions) if conditions else RowRanges.of(0, table.num_rows)
+    return table.rows_to_read(conditions) if conditions else RowRanges.of(0, table.end_row)
 
 
 def _portions(ranges: RowRanges) -> Iterator[RowRanges]:

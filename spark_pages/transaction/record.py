@@ -126,7 +126,8 @@ def _headed(
     """Return operation and parameters for the history, which names changes of the catalog by itself."""
     ddl = changes.ddl
     if not changes.created and not ddl:
-        return info.operation or "write", info.parameters
+        only_deletes = bool(changes.deleted) and all(s.field_id == LIVENESS for s in placed.splices)
+        return info.operation or ("delete" if only_deletes else "write"), info.parameters
     moves_rows = any((s.table_id, s.field_id) not in ddl.new_columns for s in placed.splices)
     differences = [*ddl.differences(), *map(creation, changes.created.values())]
     return headed(info.operation, info.parameters, differences, moves_rows)

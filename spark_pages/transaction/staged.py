@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from spark_pages.catalog.differences import Difference, differences, dropped, truncated, undropped
 from spark_pages.catalog.evolution import columns_changed
 from spark_pages.errors import InvalidInputError, RaggedTableError
 from spark_pages.log.state import TableName
 from spark_pages.model.actions import CatalogIntent, Claim, IntentKind
-from spark_pages.model.ids import TableId, format_page_id, is_temporary
+from spark_pages.model.ids import LIVENESS, TableId, format_page_id, is_temporary
 from spark_pages.model.table import TableDefinition
 from spark_pages.transaction.column_types import check_read_back
 from spark_pages.transaction.ingest import TableIngest
@@ -175,6 +177,8 @@ class StagedChanges:
         Appended rows that are not in `splices` yet, by table.
     written
         Appends whose pages other processes have written.
+    deleted
+        Deleted rows by table, increasing: rows that were live in the read version.
     ddl
         Changes of existing tables.
     properties, claims
@@ -188,6 +192,7 @@ class StagedChanges:
     splices: list[StagedSplice] = field(default_factory=list)
     appends: dict[TableId, TableIngest] = field(default_factory=dict)
     written: list[StagedWrites] = field(default_factory=list)
+    deleted: dict[TableId, NDArray[np.int64]] = field(default_factory=dict)
     ddl: StagedDdl = field(default_factory=StagedDdl)
     properties: dict[str, str | None] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)
@@ -196,8 +201,8 @@ class StagedChanges:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to commit."""
-        changes = (self.created, self.splices, self.appends, self.written, self.ddl, self.properties)
-        return not any((*changes, self.claims))
+        changes = (self.created, self.splices, self.appends, self.written, self.deleted, self.ddl)
+        return not any((*changes, self.properties, self.claims))
 
     def clear(self) -> None:
         """Drop all staged changes; collections that were handed on stay as they are."""
@@ -213,7 +218,12 @@ class StagedChanges:
         """Return the same changes without temporary tables, which end with the transaction."""
         if not any(map(is_temporary, self.definitions)):
             return self
-        kept = replace(self, definitions=dict(self.definitions), appends=dict(self.appends))
+        kept = replace(
+            self,
+            definitions=dict(self.definitions),
+            appends=dict(self.appends),
+            deleted=dict(self.deleted),
+        )
         kept.forget_temporary()
         return kept
 
@@ -230,10 +240,24 @@ class StagedChanges:
                 rows[splice.field_id] = rows.get(splice.field_id, 0) + grown
         return rows
 
+    def end_of_kept_rows(self, table_id: TableId) -> int | None:
+        """Return the row at which a table is shortened, at its lowest; None where no row is taken away."""
+        return min(
+            (
+                splice.first_row + splice.added_entries
+                for splice in self.splices
+                if splice.table_id == table_id
+                and splice.field_id != LIVENESS
+                and splice.added_entries < splice.removed_entries
+            ),
+            default=None,
+        )
+
     def forget(self, table_id: TableId) -> None:
         """Drop all that is staged for the rows of a table."""
         self.definitions.pop(table_id, None)
         self.appends.pop(table_id, None)
+        self.deleted.pop(table_id, None)
         self.splices = [splice for splice in self.splices if splice.table_id != table_id]
         self.written = [writes for writes in self.written if writes.table_id != table_id]
 

@@ -18,13 +18,14 @@ from spark_pages.arguments import check_names_once, number_list
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.page_options import PageOptions
 from spark_pages.catalog.resolve import check_available, find_column, find_columns
-from spark_pages.errors import InvalidInputError, RowOutOfRangeError, SparkPagesError
+from spark_pages.errors import InvalidInputError, RowDeletedError, RowOutOfRangeError, SparkPagesError
 from spark_pages.format.values import NOT_ARROW, RowStream, cast_chunks, read_stream
 from spark_pages.model.ids import is_temporary
 from spark_pages.model.row_index import row_out_of_range
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.page_metadata import PageMeta
 from spark_pages.query.table import Table
+from spark_pages.transaction.deleted_rows import mark_dead, shorten_marks
 from spark_pages.transaction.ingest import NOTHING_BESIDE, TableIngest, spelled_columns
 from spark_pages.transaction.page_flush import PageFlusher
 from spark_pages.transaction.page_writer import INLINE_PAGE_BYTES, StagedPage
@@ -184,6 +185,15 @@ def update_rows(
             raise row_out_of_range(beyond, there, f"column {name!r} of table {table!r}")
     if not len(numbers):
         return
+    live = state.snapshot().table_of(definition).are_live(numbers)
+    live &= ~np.isin(numbers, staged.deleted.get(table_id, ()))
+    if not live.all():
+        row = int(numbers[~live][0])
+        raise RowDeletedError(
+            f"Cannot update row {row} of table {table!r}: it was deleted.",
+            hint="Update live rows only; row_numbers() of the table gives their numbers.",
+            row=row,
+        )
     before = staged.definitions.get(table_id)
     try:
         staged.definitions[table_id] = definition
@@ -192,6 +202,34 @@ def update_rows(
         if before is None:
             staged.definitions.pop(table_id, None)
         raise
+
+
+def delete_rows(state: TransactionState, definition: TableDefinition, table: str, rows: ArrayLike) -> int:
+    """Delete rows of a table by number, and return how many were live; see `Transaction.delete`."""
+    staged, table_id = state.staged, definition.table_id
+    if not definition.aligned:
+        raise InvalidInputError(
+            f"Cannot delete rows of table {table!r}: it is not aligned, so its columns do not share rows.",
+            hint="Create the table with aligned=True.",
+        )
+    staged.ddl.check_not_truncated(definition, "delete rows of")
+    numbers, highest = _checked_rows(table, rows)
+    before = state.snapshot().table_of(definition)
+    if highest >= before.end_row:
+        appended = staged.staged_rows(table_id)
+        if highest < before.end_row + max(appended.values(), default=0):
+            raise InvalidInputError(
+                f"Cannot delete row {highest} of table {table!r}: this transaction appended it.",
+                hint="Commit first, and delete the row in another transaction.",
+            )
+        raise row_out_of_range(int(numbers[numbers >= before.end_row][0]), before.end_row, f"table {table!r}")
+    deleted = staged.deleted.get(table_id, np.zeros(0, np.int64))
+    numbers = np.setdiff1d(numbers, deleted)
+    numbers = numbers[before.are_live(numbers)]
+    if len(numbers):
+        staged.definitions[table_id] = definition
+        staged.deleted[table_id] = np.union1d(deleted, numbers)
+    return len(numbers)
 
 
 def settle(state: TransactionState) -> None:
@@ -233,10 +271,43 @@ def rewrite_updates(
 
 
 def rewrite_pending(state: TransactionState) -> list[StagedSplice]:
-    """Return splices with the pages of the read version that staged updates touch, rewritten."""
-    if not state.updates:
-        return []
-    return rewrite_updates(state, state.updates.sorted(), state.snapshot().table_of)
+    """Return splices with the pages of the read version that staged updates and deletes touch, rewritten."""
+    table_of = state.snapshot().table_of
+    rewritten = rewrite_updates(state, state.updates.sorted(), table_of) if state.updates else []
+    return [*rewritten, *rewrite_marks(state, table_of)]
+
+
+def rewrite_marks(
+    state: TransactionState, table_of: Callable[[TableDefinition], Table]
+) -> list[StagedSplice]:
+    """Return splices of the liveness chains for deleted rows, and for tables that become shorter.
+
+    Parameters
+    ----------
+    table_of
+        Gives the table as of the version whose pages are replaced.
+
+    Raises
+    ------
+    InvalidInputError
+        If one table loses rows at its end and other rows too.
+    """
+    staged, splices = state.staged, []
+    for table_id, rows in staged.deleted.items():
+        table = table_of(staged.definitions[table_id])
+        splices += mark_dead(table, rows[table.are_live(rows)])
+    for table_id, definition in staged.definitions.items():
+        end_row = staged.end_of_kept_rows(table_id)
+        if end_row is None or not definition.may_have_dead_rows:
+            continue
+        if table_id in staged.deleted:
+            raise InvalidInputError(
+                f"Cannot delete rows of table {definition.name!r} in the transaction that shortens it.",
+                hint="Do one of them in another transaction.",
+            )
+        splices += shorten_marks(table_of(definition), end_row)
+    state.held_bytes += sum(map(_held_by, splices))
+    return splices
 
 
 def release(state: TransactionState, rewritten: Iterable[StagedSplice]) -> None:

@@ -38,6 +38,7 @@ from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
 from spark_pages.model.names import fold_name
 from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition
 from spark_pages.query.page_metadata import PageMeta, PageMetadata
+from spark_pages.query.predicates.filters import Filter
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime
@@ -51,7 +52,7 @@ from spark_pages.transaction.registration import ProvisionalIds, StagedDirectory
 from spark_pages.transaction.row_metadata import with_meta
 from spark_pages.transaction.row_sources import as_rows
 from spark_pages.transaction.staged_tables import StagedNames, staged_table
-from spark_pages.transaction.staging import append_rows, load_lengths, settle, update_rows
+from spark_pages.transaction.staging import append_rows, delete_rows, load_lengths, settle, update_rows
 from spark_pages.transaction.state import TransactionOptions, TransactionState
 from spark_pages.transaction.written_rows import StagedWrites, WrittenRows
 
@@ -353,6 +354,52 @@ class Transaction(CatalogVerbs):
         definition = self._names.to_write(table)
         state.relies_on(definition.table_id)
         update_rows(state, definition, table, column, rows, values)
+
+    @verb
+    def delete(self, table: str, rows: ArrayLike | None = None, *, where: Filter | bool | None = None) -> int:
+        """Delete rows, and return how many were live until now.
+
+        The other rows keep their numbers. Values of deleted rows stay in storage until their pages are
+        rewritten, and earlier versions still show the rows.
+
+        Parameters
+        ----------
+        table
+            Its name; the table must be aligned.
+        rows
+            Row numbers from 0, in any order, of rows that the snapshot read by the transaction has. Rows that
+            are deleted already are left out.
+        where
+            A condition, as `Table.read` takes it for `filter`; True deletes all rows. Give `rows` or `where`.
+
+        Raises
+        ------
+        TableNotFoundError, RowOutOfRangeError
+        InvalidInputError
+            If neither or both are given, the table is not aligned, or a row was appended by this transaction.
+
+        Notes
+        -----
+        Writes a mark for each row, as pages of 65,536 marks; the columns are left alone. Reads the columns of
+        the condition, as a scan does. A commit that meanwhile updates one of the rows is a conflict; one that
+        deletes or appends rows is none.
+        """
+        state = self._state
+        state.check_open()
+        if (rows is None) == (where is None) or where is False:
+            raise InvalidInputError(
+                f"Cannot delete rows of table {table!r}: give rows or where, and one of them only.",
+                hint="where=True deletes all rows.",
+            )
+        state.pin_latest()
+        definition = self._names.to_write(table)
+        state.relies_on(definition.table_id)
+        if where is not None:
+            changed = definition.table_id in state.staged.definitions
+            shown = staged_table(state, table) if changed else state.snapshot().table_of(definition)
+            rows = shown.row_numbers(None if where is True else where)
+        assert rows is not None
+        return delete_rows(state, definition, table, rows)
 
     def set_properties(self, properties: Mapping[str, str | None]) -> None:
         """Set properties of the store, or unset those whose value is None; `Store.properties` reads them."""

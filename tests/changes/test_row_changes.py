@@ -286,7 +286,9 @@ def test_any_iterable_of_commits_gives_the_same(ten):
     then, now = log.snapshot(1), log.snapshot(3)
     commits = log.commits(2, 4)
 
-    assert row_changes(iter(commits), then, now, None).equals(ten.changes(2, 3, granularity="rows"))
+    assert row_changes(iter(commits), then, now, None, ten._pages).equals(
+        ten.changes(2, 3, granularity="rows")
+    )
     assert page_changes(iter(commits), then, None, log.load_manifest).equals(ten.changes(2, 3))
 
 

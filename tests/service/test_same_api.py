@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -32,6 +33,8 @@ SNAPSHOT: dict[str, Call] = {
     "timestamp": lambda s: s.timestamp,
     "tables": lambda s: s.tables(),
     "table": lambda s: s.table("sales.orders").read(),
+    "dataset": lambda s: s.dataset("t").to_table(),
+    "duckdb": unasked,
     "table_of": lambda s: s.table_of(s.table("t").definition).definition,
     "namespaces": lambda s: s.namespaces(),
     "types": lambda s: s.types(),
@@ -46,9 +49,18 @@ TABLE: dict[str, Call] = {
     "schema": lambda t: t.schema,
     "columns": lambda t: t.columns,
     "num_rows": lambda t: t.num_rows,
+    "rows_at": lambda t: t.rows_at([0, 2, 1]).tolist(),
+    "end_row": lambda t: t.end_row,
+    "row_numbers": lambda t: t.row_numbers("n < 4").tolist(),
+    "are_live": lambda t: t.are_live(np.arange(4)).tolist(),
+    "marks": lambda t: t.marks.definition.schema,
     "read": lambda t: t.read(["n"], 1, 5, filter="n > 2"),
     "scan": lambda t: t.scan(["n", "s"], filter="t.n < 7").read_all(),
     "take": lambda t: t.take([3, 0, 3]),
+    "dataset": lambda t: t.dataset().take([0, 7]),
+    "scan_polars": lambda t: t.scan_polars().collect().to_dicts(),
+    "to_pandas": lambda t: t.to_pandas().to_dict("list"),
+    "to_polars": lambda t: t.to_polars().to_dicts(),
     "explain": lambda t: t.explain(["n"], filter="n > 2").rows,
     "aggregate": lambda t: t.aggregate("n"),
     "pages": lambda t: t.pages("n").drop_columns(["kind", "path", "offset", "alloc_len"]),
@@ -78,13 +90,16 @@ DIRECTORY: dict[str, Call] = {
     "pages_from": lambda d: d.pages_from("n", 0, 1).run.num_pages,
     "check_lengths": lambda d: d.check_lengths([]),
     "load": lambda d: d.load(lambda read, manifests: [read(each) for each in manifests]),
+    "marks": lambda d: d.marks().chain("live").num_rows,
+    "dead_rows": lambda d: d.dead_rows,
     "of_unfinished": lambda d: d.of_unfinished().definition.aligned,
     "reopen": unasked,
 }
 NOT_SERVED = {
-    "blame", "changes", "checkpoint", "claim", "claims", "compact_log", "compact_pages", "delete_tag",
-    "history", "info", "leases", "objects", "properties", "release_claims", "repair_plan", "reset_clock",
-    "restore", "resume", "tag", "tags", "transaction", "vacuum", "vacuum_plan", "verify",
+    "append", "blame", "changes", "checkpoint", "claim", "claims", "compact_log", "compact_pages",
+    "delete_tag", "history", "info", "leases", "object_store", "properties", "release_claims",
+    "repair_plan", "reset_clock", "restore", "resume", "table", "tag", "tags", "transaction", "vacuum",
+    "vacuum_plan", "verify", "version", "write",
 }  # fmt: skip
 """What of a store writes, or reads the log itself: open the store for it."""
 
@@ -104,6 +119,7 @@ def past(url: str) -> Store:
     store.checkpoint()
     with store.transaction() as txn:
         txn.append("t", rows)
+        txn.delete("t", [1, 8])
         txn.create_table("archive.t", rows.schema)
     return store
 

@@ -21,11 +21,20 @@ class TableNames:
 
     def __init__(self) -> None:
         self._tables: dict[int, TableDefinition] = {}
+        self._marked: set[int] = set()
 
     def add_definitions(self, definitions: Iterable[TableDefinition]) -> None:
         """These definitions are known from now on."""
         for definition in definitions:
             self._tables[definition.table_id] = definition
+
+    def mark(self, chain: ChainKey) -> None:
+        """Remember that a table has dead rows, if the chain is a liveness chain.
+
+        Values of dead rows may be null in columns that are not nullable.
+        """
+        if chain[1] == LIVENESS:
+            self._marked.add(chain[0])
 
     def table(self, table_id: int) -> TableDefinition | None:
         """The definition of a table."""
@@ -39,7 +48,10 @@ class TableNames:
         if key[1] == LIVENESS:
             return _LIVENESS_FIELD
         names = [name for name, field_id in definition.field_ids.items() if field_id == key[1]]
-        return definition.schema.field(names[0]) if names else None
+        if not names:
+            return None
+        field = definition.schema.field(names[0])
+        return field.with_nullable(True) if key[0] in self._marked else field
 
     def unavailable(self, key: ChainKey) -> bool:
         """Whether the type of the column of a chain cannot be constructed."""

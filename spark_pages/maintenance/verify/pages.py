@@ -132,6 +132,7 @@ class PageCheck:
             foreign |= here & ~np.isin(offsets, np.fromiter(seen, np.int64, len(seen)))
             seen.update(offsets[here].tolist())
         for chain, start, stop in segment.chains():
+            self._names.mark(chain)
             index = np.flatnonzero(foreign[start:stop]) + start
             if len(index):
                 self.check(run_at(run, index), chain, holder)

@@ -242,6 +242,8 @@ class Survey:
             self.names.add_definitions(
                 intent.definition for intent in record.intents if intent.definition is not None
             )
+            for splice in record.splices:
+                self.names.mark((splice.table_id, splice.field_id))
 
     def _check_pages(self, commit: Commit) -> None:
         key = commit_key(commit.version)

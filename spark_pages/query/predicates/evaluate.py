@@ -46,7 +46,7 @@ def passing(table: pa.Table, test: Predicate) -> pa.Table:
     alone = {field.name for field in table.schema if field.name in odd or has_dictionary(field.type)}
     others = table.drop_columns(sorted(alone)).take(number_column(rows, pa.int64()))
     columns = [
-        _select_rows(column, rows) if name in alone else others.column(name)
+        select_rows(column, rows) if name in alone else others.column(name)
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
     return pa.table(columns, schema=table.schema)
@@ -82,7 +82,7 @@ def _rows_that_pass(table: pa.Table, odd: list[str], test: Predicate) -> NDArray
     return numbers_of(_filtered(tested.append_column(number, rows), test).column(number).combine_chunks())
 
 
-def _select_rows(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
+def select_rows(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
     """The values of some rows, which increase; chunk by chunk, as one array may not hold them."""
     ends = np.cumsum([len(chunk) for chunk in column.chunks], dtype=np.int64)
     cuts = np.searchsorted(rows, ends)

@@ -1,0 +1,73 @@
+"""Live rows: which rows of a table are not deleted, read from its liveness chain.
+
+See `docs/format.md` ("Deleted rows"). Row numbers count dead rows too; what a reader returns does not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_pages.arrow.columns import number_column
+from spark_pages.arrow.join import join, take_entries
+from spark_pages.arrow.nested import null_column
+from spark_pages.model.ids import LIVENESS
+from spark_pages.model.table import TableDefinition, with_field_id
+from spark_pages.query.predicates.evaluate import select_rows
+
+Flags = NDArray[np.bool_]
+
+MARK = "live"
+"""Name under which the liveness chain is read: its entries are true, or null where the row is dead."""
+
+
+def marks_of(definition: TableDefinition) -> TableDefinition:
+    """The liveness chain of a table as a table of one column."""
+    schema = pa.schema([with_field_id(pa.field(MARK, pa.bool_()), LIVENESS)])
+    return TableDefinition(
+        definition.table_id, definition.name, schema, 1, definition.namespace_id, aligned=False
+    )
+
+
+def only_live(table: pa.Table, live: Flags | None) -> pa.Table:
+    """The rows of a table that are live; all of them where `live` is None."""
+    if live is None:
+        return table
+    if not table.num_columns:
+        return pa.table({"": pa.nulls(int(np.count_nonzero(live)))}).select([])
+    mask = pa.array(live)
+    rows: NDArray[np.int64] | None = None
+    columns = []
+    for column in table.columns:
+        if _has_filter(column.type):
+            columns.append(column.filter(mask))
+            continue
+        rows = np.flatnonzero(live).astype(np.int64) if rows is None else rows
+        columns.append(select_rows(column, rows))
+    return pa.table(columns, schema=table.schema)
+
+
+def _has_filter(kind: pa.DataType) -> bool:
+    """Whether Arrow filters arrays of a type chunk by chunk, of any length."""
+    return pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or kind in _TEXT
+
+
+_TEXT = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
+def with_nulls(table: pa.Table, live: Flags) -> pa.Table:
+    """Some rows with nulls between them, where `live` is false."""
+    place = np.cumsum(live) - 1
+    columns = []
+    for column in table.columns:
+        entries = join([*column.chunks, null_column(column.type, 1)], column.type)
+        rows = np.where(live, place, len(entries) - 1)
+        columns.append(take_entries(entries, number_column(rows, pa.int64())))
+    fields = [field.with_nullable(True) for field in table.schema]
+    return pa.table(columns, schema=pa.schema(fields, table.schema.metadata))
+
+
+def row_column(rows: NDArray[np.int64]) -> pa.Array:
+    """Row numbers as a column."""
+    return number_column(rows, pa.int64()).view(pa.uint64())

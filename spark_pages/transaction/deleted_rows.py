@@ -1,0 +1,159 @@
+"""Deletes of rows as splices of the liveness chain. See `docs/format.md` ("Deleted rows")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_pages.arrow.columns import valid_of
+from spark_pages.io import page_stats
+from spark_pages.model.chain import ColumnChain
+from spark_pages.model.ids import LIVENESS
+from spark_pages.model.page import PageDescriptor, PageKind
+from spark_pages.model.table import TableDefinition
+from spark_pages.query.live_rows import MARK
+from spark_pages.query.row_reader import RowReader
+from spark_pages.query.table import Table
+from spark_pages.transaction.page_writer import StagedPage, stage_constant, stage_page
+from spark_pages.transaction.placement import StagedSplice
+
+BLOCK_ROWS = 1 << 16
+"""Rows of a page of the liveness chain, at most."""
+
+CONSTANT_ROWS = 1 << 20
+"""Rows of a constant page: a reader of one of its rows unfolds 128 KiB."""
+
+MOST_RANGES = 1 << 16
+"""A splice names no more touched ranges than this; else the pages that hold them."""
+
+Numbers = NDArray[np.int64]
+
+
+def mark_dead(table: Table, rows: Numbers) -> list[StagedSplice]:
+    """Return splices that mark rows of a table as dead.
+
+    Parameters
+    ----------
+    table
+        As of the version whose pages give way.
+    rows : int64, shape (n_rows,)
+        Live rows of the table, increasing.
+
+    Notes
+    -----
+    Reads the pages of the liveness chain that hold some of the rows. The cost grows with these and with the
+    rows, never with the rows of the table.
+    """
+    if not len(rows):
+        return []
+    marks = table.marks
+    length = 0 if marks is None else marks.directory.chain(MARK).num_rows
+    inside, behind = np.split(rows, [int(np.searchsorted(rows, length))])
+    splices = [] if marks is None else list(_changed(table.definition, marks, inside))
+    if len(behind):
+        end = min(table.end_row, (int(behind[-1]) // BLOCK_ROWS + 1) * BLOCK_ROWS)
+        pages = list(_pages(length, end, behind))
+        splices.append(_splice(table.definition, length, (), 0, pages, behind))
+    return splices
+
+
+def shorten_marks(table: Table, end_row: int) -> list[StagedSplice]:
+    """Return the splice that ends the liveness chain of a table at a row; none where it ends before."""
+    marks = table.marks
+    if marks is None:
+        return []
+    chain: ColumnChain = marks.directory.chain(MARK)
+    if chain.num_rows <= end_row:
+        return []
+    found = chain.locate_row(end_row)
+    removed = chain.pages_at(np.arange(found.page_position, chain.num_pages))
+    begin = end_row - found.row_in_page
+    live = valid_of(marks.page_values(MARK, removed[:1])[0])[: found.row_in_page]
+    pages = list(_pages(begin, end_row, begin + np.flatnonzero(~live)))
+    splice = _splice(table.definition, begin, removed, chain.num_rows - begin, pages, np.zeros(0, np.int64))
+    return [splice]
+
+
+def _changed(definition: TableDefinition, marks: RowReader, rows: Numbers) -> Iterator[StagedSplice]:
+    """Splices for rows that pages of the chain hold."""
+    if not len(rows):
+        return
+    chain: ColumnChain = marks.directory.chain(MARK)
+    found = chain.locate_rows(rows.astype(np.uint64))
+    edges = np.flatnonzero(np.diff(found.positions)) + 1
+    begins = np.append(0, edges)
+    pages = chain.pages_at(found.positions[begins])
+    values = iter(marks.page_values(MARK, [page for page in pages if page.kind is not PageKind.CONSTANT]))
+    for page, first, stop in zip(pages, begins.tolist(), [*edges.tolist(), len(rows)], strict=True):
+        some = rows[first:stop]
+        begin = int(some[0] - found.rows_in_page[first])
+        end = begin + page.entry_count
+        dead = some
+        if page.kind is not PageKind.CONSTANT:  # no live row is in a constant page of dead ones
+            dead = np.union1d(some, begin + np.flatnonzero(~valid_of(next(values))))
+        new = list(_pages(begin, end, dead))
+        yield _splice(definition, begin, (page,), end - begin, new, some)
+
+
+def _splice(
+    definition: TableDefinition,
+    first_row: int,
+    removed: Sequence[PageDescriptor],
+    removed_entries: int,
+    pages: Sequence[StagedPage],
+    rows: Numbers,
+) -> StagedSplice:
+    return StagedSplice(
+        definition.table_id,
+        LIVENESS,
+        first_row,
+        tuple(int(page.page_id) for page in removed),
+        removed_entries,
+        pages,
+        touched=_touched(rows, first_row, pages),
+    )
+
+
+def _touched(rows: Numbers, first_row: int, pages: Sequence[StagedPage]) -> tuple[tuple[int, int], ...]:
+    """The rows as ranges; where these are too many, the pages that hold some of them."""
+    if not len(rows):
+        return ()
+    begins = np.ones(len(rows), bool)
+    begins[1:] = np.diff(rows) != 1
+    if np.count_nonzero(begins) > MOST_RANGES:
+        ends = first_row + np.cumsum([page.entries for page in pages])
+        hit = np.unique(np.searchsorted(ends, rows, side="right"))
+        starts = np.append(first_row, ends[:-1])
+        return tuple(zip(starts[hit].tolist(), ends[hit].tolist(), strict=True))
+    starts = rows[begins]
+    stops = rows[np.append(np.flatnonzero(begins)[1:], len(rows)) - 1] + 1
+    return tuple(zip(starts.tolist(), stops.tolist(), strict=True))
+
+
+def _constants(live: bool, count: int) -> Iterator[StagedPage]:
+    value = pa.scalar(live or None, pa.bool_())  # not at import: pyarrow would import pandas
+    for first in range(0, count, CONSTANT_ROWS):
+        yield stage_constant(value, min(CONSTANT_ROWS, count - first))
+
+
+def _pages(begin: int, end: int, dead: Numbers) -> Iterator[StagedPage]:
+    """Pages of rows [begin, end) with some dead ones: constants where all rows of blocks are alike."""
+    row = begin
+    for block in np.unique(dead // BLOCK_ROWS).tolist():
+        first, stop = max(begin, block * BLOCK_ROWS), min(end, (block + 1) * BLOCK_ROWS)
+        some = dead[np.searchsorted(dead, first) : np.searchsorted(dead, stop)]
+        if row < first:
+            yield from _constants(True, first - row)
+        row = stop
+        if len(some) == stop - first:
+            yield from _constants(False, stop - first)
+            continue
+        is_dead = np.zeros(stop - first, bool)
+        is_dead[some - first] = True
+        values = pa.array(np.ones(stop - first, bool), mask=is_dead)
+        yield stage_page(values, page_stats(values))
+    if row < end:
+        yield from _constants(True, end - row)
