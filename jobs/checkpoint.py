@@ -1,6 +1,6 @@
 """Write a checkpoint, so that readers open the newest version without the commits before it.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/checkpoint.py URL
+SPARK_CONF_DIR=conf spark-submit jobs/checkpoint.py URL
 [--publish] [--local] [--dry-run]
 """
 

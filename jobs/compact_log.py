@@ -1,6 +1,6 @@
 """Bundle commits, so that readers fetch long stretches of the log by few requests.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/compact_log.py URL [--dry-run]
+SPARK_CONF_DIR=conf spark-submit jobs/compact_log.py URL [--dry-run]
 """
 
 import sys

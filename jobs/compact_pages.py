@@ -1,6 +1,6 @@
 """Rewrite runs of small pages as full ones, in one commit for each table.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/compact_pages.py URL
+SPARK_CONF_DIR=conf spark-submit jobs/compact_pages.py URL
 [--table flights] [--dry-run]
 """
 

@@ -1,6 +1,6 @@
 """Write the rows of a table, as of a version, as Parquet or as a Delta table.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/export.py URL
+SPARK_CONF_DIR=conf spark-submit jobs/export.py URL
 --table flights --output FOLDER [--version 7] [--overwrite] [--dry-run]
 """
 

@@ -1,6 +1,6 @@
 """Read rows of Parquet, CSV, JSON, ORC, Delta or JDBC sources into a table, in one commit.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/ingest.py URL
+SPARK_CONF_DIR=conf spark-submit jobs/ingest.py URL
 --table flights --path FOLDER --format csv [--create]
 """
 

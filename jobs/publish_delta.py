@@ -1,6 +1,6 @@
 """Publish checkpoints, history and change feed as Delta tables, without copying a page descriptor.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/publish_delta.py URL [--no-history] [--dry-run]
+SPARK_CONF_DIR=conf spark-submit jobs/publish_delta.py URL [--no-history] [--dry-run]
 """
 
 import sys

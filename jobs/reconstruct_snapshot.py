@@ -1,6 +1,6 @@
 """Rebuild the page descriptors of a version from its checkpoint and commits.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/reconstruct_snapshot.py URL
+SPARK_CONF_DIR=conf spark-submit jobs/reconstruct_snapshot.py URL
 [--version 7] [--output FOLDER [--format delta]] [--format checkpoint] [--dry-run]
 """
 

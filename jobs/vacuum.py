@@ -1,6 +1,6 @@
 """Delete what no retained version needs; executors search for orphans.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/vacuum.py URL
+SPARK_CONF_DIR=conf spark-submit jobs/vacuum.py URL
 [--retention 7d] [--orphans] [--apply]
 """
 

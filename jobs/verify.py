@@ -1,6 +1,6 @@
 """Read and compare everything that the log names; executors read the pages.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/verify.py URL [--pages sample]
+SPARK_CONF_DIR=conf spark-submit jobs/verify.py URL [--pages sample]
 """
 
 import sys

@@ -14,8 +14,8 @@
 # %% [markdown]
 # # Operating a store, with Spark where it is large
 #
-# Compaction, checkpoints, vacuum, verification. On one machine each is a method of the store; the jobs in
-# `jobs/` do the same for stores that are too large for one process, by `spark-submit`. Needs `pip install
+# Compaction, checkpoints, vacuum, verification. On one machine each is a method of the store; the jobs do
+# the same for stores that are too large for one process, by `spark-submit`. Needs `pip install
 # "spark-pages[spark,demo]"` and Java 17.
 
 # %%
@@ -80,7 +80,7 @@ pages.groupBy("column").count().orderBy("column").limit(4).collect()
 # First what would be done, then the deed. The driver plans and commits, executors write. From a shell:
 #
 # ```console
-# spark-submit --properties-file conf/spark-defaults.conf jobs/compact_pages.py URL --table flights --dry-run
+# spark-submit "$(python -m spark_pages.spark.where)" compact_pages URL --table flights --dry-run
 # ```
 
 # %%

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_pages.changes.feed import find_table_id
 from spark_pages.changes.history import HISTORY_SCHEMA
 from spark_pages.errors import InvalidInputError, MissingDependencyError
-from spark_pages.progress import is_reporting, on_terminal
+from spark_pages.progress import is_reporting, on_terminal, phase
 from spark_pages.query.table_names import spelled
 from spark_pages.spark.arrow_types import spark_schema
 from spark_pages.spark.failures import spark_failing
@@ -143,6 +143,7 @@ def session(
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = _running()
     if spark is None:
+        phase("starting Spark")
         builder = SparkSession.builder.appName(app_name)
         for key, value in {**_settings(master, large), **(DELTA_CONF if delta else {})}.items():
             builder = builder.config(key, value)

@@ -49,11 +49,12 @@ def test_the_reconstruction_job_runs_by_spark_submit(history: History) -> None:
 def as_documented(job: str, *arguments: str, stderr: int = subprocess.PIPE) -> Any:
     """A job has ended that was called as docs/spark.md says."""
     spark_submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    others = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     return subprocess.run(
-        [spark_submit, "--properties-file", "conf/spark-defaults.conf", f"jobs/{job}.py", *arguments],
+        [spark_submit, f"jobs/{job}.py", *arguments],
         cwd=PROJECT,
-        env={**{name: value for name, value in os.environ.items() if name != "SPARK_HOME"}, **python},
+        env={**others, **python, "SPARK_CONF_DIR": "conf"},
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,

@@ -212,7 +212,7 @@ def _compare(tour: Tour) -> dict[str, Any]:
 def _compact(tour: Tour) -> dict[str, Any]:
     report = tour.report
     before = spark_pages.open(tour.url).snapshot()
-    with report.waiting("spark-submit jobs/compact_pages.py …"):
+    with report.waiting("spark-submit compact_pages …"):
         result = submit("compact_pages", [tour.url, "--table", "flights"])
     after = spark_pages.open(tour.url).snapshot()
     pages = [snapshot.table("flights").pages().num_rows for snapshot in (before, after)]
@@ -231,7 +231,7 @@ def _compact(tour: Tour) -> dict[str, Any]:
 def _reconstruct(tour: Tour) -> dict[str, Any]:
     report = tour.report
     output = tour.path.parent / "snapshot"
-    with report.waiting("spark-submit jobs/reconstruct_snapshot.py …"):
+    with report.waiting("spark-submit reconstruct_snapshot …"):
         result = submit("reconstruct_snapshot", [tour.url, "--output", str(output)])
     version = spark_pages.open(tour.url).snapshot().version
     report.say(
