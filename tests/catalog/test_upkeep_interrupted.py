@@ -14,14 +14,14 @@ from spark_pages.maintenance.purge import collect_rows, purge_dropped
 from spark_pages.storage.store import ObjectStore
 from spark_pages.store import Store
 from tests.catalog.worn import SCHEMA, worn_store
-from tests.effort import LONG
+from tests.effort import LONG, SLOW
 from tests.invariants import Rows, check_snapshot, check_table_zero, rows_of
 from tests.maintenance.vacuum.stores import KilledError, WatchedStore, copied, opened
 
-STEP = 1 if LONG else 7
-"""At each request with SPARK_PAGES_TESTS=long, else at every seventh."""
+STEP = 1 if LONG else 7 if SLOW else 23
+"""At each request in a long run, at every 7th in `make test-slow`, and at every 23rd in `make test`."""
 
-pytestmark = pytest.mark.timeout(3600 if LONG else 300)
+pytestmark = [pytest.mark.sampled, pytest.mark.timeout(3600 if LONG else 300)]
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_pages.errors import CommitConflictError, SparkPagesError
-from tests.effort import LONG
+from tests.effort import LONG, SLOW
 from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
 from tests.maintenance.vacuum.stores import (
     KilledError,
@@ -23,10 +23,10 @@ def past() -> Past:
     return eventful_past()
 
 
-STEPS = pytest.mark.parametrize("step", [1 if LONG else 29])
-"""At each request with SPARK_PAGES_TESTS=long, else at every twenty-ninth."""
+STEPS = pytest.mark.parametrize("step", [1 if LONG else 29 if SLOW else 101])
+"""At each request in a long run, at every 29th in `make test-slow`, and at every 101st in `make test`."""
 
-pytestmark = pytest.mark.timeout(3600 if LONG else 300)
+pytestmark = [pytest.mark.sampled, pytest.mark.timeout(3600 if LONG else 300)]
 
 
 def requests_of(past, act) -> int:
