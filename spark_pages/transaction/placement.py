@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import pyarrow as pa
+
 from spark_pages.errors import InternalError
 from spark_pages.format.digest import locate
 from spark_pages.format.names import manifest_key
@@ -91,15 +93,25 @@ def place_splices(
         staged.pages = pages[placed.start : placed.stop]
     if len(pages) <= MANIFEST_PAGES:
         return PlacedChanges(AddedPages.of(pages), splices)
-    batch, stats = page_batches(pages)
-    data = encode_manifest(batch, stats)
+    listed = write_manifest(store, manifest, *page_batches(pages))
+    return PlacedChanges(NO_PAGES, tuple(replace(splice, source=1) for splice in splices), (listed,))
+
+
+def write_manifest(
+    store: ObjectStore, manifest: str, pages: pa.RecordBatch, stats: pa.RecordBatch
+) -> ManifestRef:
+    """Write a page manifest, and return what a record says of it; one request.
+
+    Parameters
+    ----------
+    manifest
+        Its id.
+    """
+    data = encode_manifest(pages, stats)
     location = locate(manifest_key(manifest), data)
     store.put(location.key, data)
-    return PlacedChanges(
-        NO_PAGES,
-        tuple(replace(splice, source=1) for splice in splices),
-        (ManifestRef(location, 0, len(pages), sum(page.actual_len for page in pages), have_nan(stats)),),
-    )
+    sizes = pages.column("actual_len").to_numpy()
+    return ManifestRef(location, 0, pages.num_rows, int(sizes.sum()), have_nan(stats))
 
 
 def place_in_memory(store: ObjectStore, splices_in: Sequence[StagedSplice]) -> PlacedChanges:

@@ -8,7 +8,7 @@ rows appended meanwhile. So neither waits for the other, and the columns of a ta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -36,7 +36,31 @@ from spark_pages.transaction.placement import PlacedChanges
 from spark_pages.transaction.staged import StagedChanges, StagedDdl
 from spark_pages.transaction.state import TransactionInfo, TransactionState
 
-_Filling = tuple[list[NewPage], list[Splice]]
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """Constant pages that a rebase adds, and the splices with them.
+
+    Attributes
+    ----------
+    first_page
+        Ordinal of the first of these pages.
+    """
+
+    first_page: int
+    pages: list[NewPage] = field(default_factory=list)
+    splices: list[Splice] = field(default_factory=list)
+
+    def add(self, key: ChainKey, first_row: int, value: pa.Scalar, count: int) -> None:
+        """Add `count` equal rows to a chain."""
+        start = self.first_page + len(self.pages)
+        self.pages.extend(inline_page(page) for page in stage_constants(value, count))
+        stop = self.first_page + len(self.pages)
+        touched = ((first_row, first_row + count),)
+        table_id, field_id = TableId(key[0]), FieldId(key[1])
+        self.splices.append(
+            Splice(table_id, field_id, first_row, (), 0, 0, start, stop, count, touched=touched)
+        )
 
 
 def snapshot_of(state: TransactionState, on: LogState) -> Snapshot:
@@ -71,17 +95,17 @@ def build_record(
         for splice in placed.splices
     ]
     written = [changes.definitions[TableId(each)] for each in changes.tables() - ddl.altered.keys()]
-    filled, fill_splices = _fill_added_columns(
+    nulls = _fill_added_columns(
         written, splices, changes.since, on, lambda: snapshot_of(state, on).log, placed.own.num_pages
     )
-    pages = placed.own.and_pages(filled)
-    splices += fill_splices
+    pages = placed.own.and_pages(nulls.pages)
+    splices += nulls.splices
     own: Sequence[CatalogIntent] = ()
     if created or ddl:
         shown = snapshot_of(state, on)
-        filled, fill_splices = _extend_new_columns(ddl, shown.log, pages.num_pages)
-        pages = pages.and_pages(filled)
-        splices = fill_splices + splices
+        defaults = _extend_new_columns(ddl, shown.log, pages.num_pages)
+        pages = pages.and_pages(defaults.pages)
+        splices = defaults.splices + splices
         own = upgrade_intents(shown.log)
         _check_locations(changes, shown.log)
         described, catalog_splices = catalog_changes(
@@ -198,8 +222,7 @@ def _fill_added_columns(
     -----
     No request where no table has changed.
     """
-    pages: list[NewPage] = []
-    added: list[Splice] = []
+    filling = _Filling(first_page)
     for definition in definitions:
         table_id = definition.table_id
         if not _may_have_changed(table_id, since, state):
@@ -211,8 +234,8 @@ def _fill_added_columns(
             if growth > 0:
                 rows = log.num_rows((table_id, FieldId(field_id)))
                 null = null_scalar(column.type)
-                _add(pages, added, (table_id, FieldId(field_id)), rows, null, growth, first_page)
-    return pages, added
+                filling.add((table_id, FieldId(field_id)), rows, null, growth)
+    return filling
 
 
 def _extend_new_columns(ddl: StagedDdl, log: LogSnapshot, first_page: int) -> _Filling:
@@ -225,8 +248,7 @@ def _extend_new_columns(ddl: StagedDdl, log: LogSnapshot, first_page: int) -> _F
     CommitConflictError
         If rows are gone.
     """
-    pages: list[NewPage] = []
-    added: list[Splice] = []
+    filling = _Filling(first_page)
     for key, default in ddl.defaults.items():
         table_id = key[0]
         if table_id not in ddl.altered or table_id in ddl.truncated or key not in ddl.new_columns:
@@ -245,8 +267,8 @@ def _extend_new_columns(ddl: StagedDdl, log: LogSnapshot, first_page: int) -> _F
                 table_id=int(table_id),
             )
         if more:
-            _add(pages, added, (table_id, FieldId(key[1])), 0, default, more, first_page)
-    return pages, added
+            filling.add((table_id, FieldId(key[1])), 0, default, more)
+    return filling
 
 
 def _may_have_changed(table_id: TableId, since: int, state: LogState) -> bool:
@@ -266,21 +288,3 @@ def _growth(splices: Iterable[Splice], table_id: TableId) -> int:
             more = splice.added_entries - splice.removed_entries
             growth[splice.field_id] = growth.get(splice.field_id, 0) + more
     return max(growth.values(), default=0)
-
-
-def _add(
-    pages: list[NewPage],
-    splices: list[Splice],
-    key: ChainKey,
-    first_row: int,
-    value: pa.Scalar,
-    count: int,
-    first_page: int,
-) -> None:
-    start = first_page + len(pages)
-    pages += [inline_page(page) for page in stage_constants(value, count)]
-    stop = first_page + len(pages)
-    touched = ((first_row, first_row + count),)
-    splices.append(
-        Splice(TableId(key[0]), FieldId(key[1]), first_row, (), 0, 0, start, stop, count, touched=touched)
-    )

@@ -13,12 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-import pyarrow as pa
-
 from spark_pages.catalog.namespaces import LOCATION
 from spark_pages.catalog.page_options import PageOptions
-from spark_pages.format.digest import locate
-from spark_pages.format.names import PAGES, manifest_key, page_file_key
+from spark_pages.format.names import PAGES, page_file_key
 from spark_pages.format.segment import decode_manifest, encode_manifest
 from spark_pages.format.values import as_stream
 from spark_pages.model.actions import ManifestRef, Splice
@@ -31,7 +28,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.transaction.ingest import TableIngest, spelled_columns
 from spark_pages.transaction.page_flush import PageFlusher
-from spark_pages.transaction.placement import MANIFEST_PAGES, PlacedChanges, StagedSplice
+from spark_pages.transaction.placement import MANIFEST_PAGES, PlacedChanges, StagedSplice, write_manifest
 
 LISTED_PAGES = 256
 """A task with no more pages than this tells them itself; one with more writes a page manifest."""
@@ -131,13 +128,15 @@ def write_rows(
         pages += [page for page in splice.pages if isinstance(page, NewPage)]
         columns[name] = (start, len(pages))
     batch, stats = page_batches(pages)
-    listing, nan = encode_manifest(batch, stats), have_nan(stats)
+    if len(pages) > LISTED_PAGES:
+        manifest = write_manifest(objects, f"{max(read_version, 0):020d}-{token}-0", batch, stats)
+        listing, page_bytes = manifest.location, manifest.page_bytes
+        return WrittenRows(
+            num_rows, len(pages), page_bytes, columns, listing, read_version, manifest.have_nan
+        )
     page_bytes = sum(page.actual_len for page in pages)
-    if len(pages) <= LISTED_PAGES:
-        return WrittenRows(num_rows, len(pages), page_bytes, columns, listing, read_version, nan)
-    location = locate(manifest_key(f"{max(read_version, 0):020d}-{token}-0"), listing)
-    objects.put(location.key, listing)
-    return WrittenRows(num_rows, len(pages), page_bytes, columns, location, read_version, nan)
+    list_bytes, nan = encode_manifest(batch, stats), have_nan(stats)
+    return WrittenRows(num_rows, len(pages), page_bytes, columns, list_bytes, read_version, nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,7 @@ def with_written(
     if pages.num_rows > MANIFEST_PAGES:
         listed = pages.slice(base)
         own_source, base = len(manifests) + 1, 0
-        manifests.append(_manifest(store, manifest, listed, stats.slice(own_pages.num_rows)))
+        manifests.append(write_manifest(store, manifest, listed, stats.slice(own_pages.num_rows)))
         pages, stats = own_pages, own_stats
     splices = list(prepared.splices)
     for of in staged:
@@ -221,11 +220,3 @@ def _appends(of: StagedWrites, each: WrittenRows, first_row: int, source: int, s
         for name, (start, stop) in each.columns.items()
         if stop > start
     ]
-
-
-def _manifest(store: ObjectStore, manifest: str, pages: pa.RecordBatch, stats: pa.RecordBatch) -> ManifestRef:
-    data = encode_manifest(pages, stats)
-    location = locate(manifest_key(manifest), data)
-    store.put(location.key, data)
-    sizes = pages.column("actual_len").to_numpy()
-    return ManifestRef(location, 0, pages.num_rows, int(sizes.sum()), have_nan(stats))
