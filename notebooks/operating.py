@@ -27,8 +27,8 @@ from spark_pages import pictures
 from spark_pages.cli.demo.flights import load_flights
 from spark_pages.spark import session
 from spark_pages.spark.compact import compact_pages, plan_compact_pages
+from spark_pages.spark.log_jobs import publish
 from spark_pages.spark.reconstruct import reconstruct_snapshot
-from spark_pages.spark.upkeep import publish
 from spark_pages.spark.vacuum import vacuum
 from spark_pages.spark.verify import verify
 

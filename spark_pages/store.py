@@ -19,7 +19,7 @@ from spark_pages.arguments import (
     check_texts,
 )
 from spark_pages.boundary import deferred_damage, guard, guarded
-from spark_pages.catalog.bootstrap import TABLE_ZERO_NAME, first_record, stored_table_zero
+from spark_pages.catalog.table_zero import TABLE_ZERO_NAME, first_record, stored_table_zero
 from spark_pages.changes.feed import read_changes
 from spark_pages.changes.history import RowCounts, history_table
 from spark_pages.display.cards import store_card

@@ -17,8 +17,8 @@ from spark_pages.format.checkpoint_tree import Node
 from spark_pages.format.digest import digest_of
 from spark_pages.format.names import root_key
 from spark_pages.format.segment import Segment
+from spark_pages.log.auto_maintenance import CHECKPOINT_BYTES, CHECKPOINT_COMMITS, LOG_COMPACTION_COMMITS
 from spark_pages.log.checkpoint.object_writer import ObjectWriter
-from spark_pages.log.checkpoint.policy import CHECKPOINT_BYTES, CHECKPOINT_COMMITS, LOG_COMPACTION_COMMITS
 from spark_pages.log.checkpoint.root import Root, encode_root
 from spark_pages.log.checkpoint.segment_writer import SegmentPacker, SegmentWriter, write_parts
 from spark_pages.log.checkpoint.writer import PAGES_PER_SEGMENT, SEGMENTS_PER_PART, write_catalog

@@ -17,8 +17,8 @@ from spark_pages.catalog.annotations import json_fact, with_json_fact
 from spark_pages.catalog.resolve import find_columns, show_name
 from spark_pages.errors import DamageError, InvalidInputError, SchemaMismatchError
 from spark_pages.format.bounds import has_bounds
-from spark_pages.model.identity_cache import IdentityCache
 from spark_pages.model.ids import TableId
+from spark_pages.model.immutable import IdentityCache
 from spark_pages.model.table import CONSTRAINTS_KEY, TableDefinition
 
 Kind = Literal["check", "primary key", "foreign key"]

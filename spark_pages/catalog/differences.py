@@ -15,7 +15,7 @@ from spark_pages.catalog.annotations import column_properties, fact
 from spark_pages.catalog.constraints import Constraint, column_names, constraints_of
 from spark_pages.catalog.resolve import show_name
 from spark_pages.catalog.table_zero import kind_of
-from spark_pages.model.frozen import freeze
+from spark_pages.model.immutable import freeze
 from spark_pages.model.table import COMMENT_KEY, TYPE_KEY, TableDefinition
 
 CHANGES = "changes"

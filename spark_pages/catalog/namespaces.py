@@ -14,12 +14,11 @@ import pyarrow as pa
 
 from spark_pages.catalog.annotations import with_fact
 from spark_pages.errors import InvalidInputError
-from spark_pages.format.names import PAGES
-from spark_pages.format.page_folders import is_page_file
-from spark_pages.model.frozen import freeze
+from spark_pages.format.names import PAGES, is_page_file
 from spark_pages.model.ids import TableId
+from spark_pages.model.immutable import freeze
 from spark_pages.model.table import BUILT_IN, NAMESPACE_KEY, NAMESPACE_NAMES, TableDefinition
-from spark_pages.storage.keys import is_key
+from spark_pages.storage.checks import is_key
 
 LOCATION = "location"
 """Property of a namespace: where page files of its tables are written, a key below the root of the store."""

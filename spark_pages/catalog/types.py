@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spark_pages.arguments import as_flag, as_str
-from spark_pages.arrow.schema_bytes import unavailable
+from spark_pages.arrow.stored_types import unavailable
 from spark_pages.boundary import guard
 from spark_pages.catalog.annotations import fact, json_fact, with_fact, with_json_fact
 from spark_pages.catalog.resolve import Names

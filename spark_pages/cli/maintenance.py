@@ -220,7 +220,7 @@ def _show(plan: list[dict[str, Any]]) -> None:
 
 def compact_log(url: Url, dry_run: DryRun = False, profile: Profile = None, json: Json = False) -> None:
     """Bundle commits beside their slots, so that the log is read in few requests."""
-    from spark_pages.spark.upkeep import compact_log as compact
+    from spark_pages.spark.log_jobs import compact_log as compact
 
     told = compact(url, dry_run=dry_run, profile=profile)
     output.print_result("Log compaction", told, json, hidden=("keys",))
@@ -262,7 +262,7 @@ def publish_delta(
     json: Json = False,
 ) -> None:
     """Checkpoints, history and change feed are Delta tables, without copying a page descriptor."""
-    from spark_pages.spark.upkeep import publish
+    from spark_pages.spark.log_jobs import publish
 
     told = publish(url, history=history, dry_run=dry_run, profile=profile)
     output.print_result("Delta tables", told, json)

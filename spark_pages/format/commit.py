@@ -15,7 +15,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from spark_pages.arrow.schema_bytes import schema_from_bytes, schema_to_bytes
+from spark_pages.arrow.stored_types import schema_from_bytes, schema_to_bytes
 from spark_pages.errors import DamageError, InvalidInputError, SparkPagesError
 from spark_pages.format.commit_schema import (
     ACCEPTED_SCHEMAS,
@@ -32,15 +32,14 @@ from spark_pages.format.commit_schema import (
 from spark_pages.format.container import (
     AvroReader,
     ContainerSchema,
+    TooManyItemsError,
     UnknownSchemaError,
     avro_count,
     decode_container,
     encode_container,
 )
-from spark_pages.format.decoded_size import TooManyItemsError
 from spark_pages.format.features import FORMAT_VERSION, check_readable
-from spark_pages.format.packed_numbers import pack_numbers, unpack_numbers
-from spark_pages.format.page_columns import pages_from_avro, pages_to_avro
+from spark_pages.format.page_columns import pack_numbers, pages_from_avro, pages_to_avro, unpack_numbers
 from spark_pages.format.validate import why_commit_is_invalid
 from spark_pages.model.actions import (
     CatalogIntent,

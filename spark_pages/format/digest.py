@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 from spark_pages.errors import DamageError
 from spark_pages.model.location import Location
-from spark_pages.storage.checked_read import read_checked
+from spark_pages.storage.checks import read_checked
 from spark_pages.storage.store import MAX_OBJECT_BYTES, ObjectStore
 
 DIGEST_HEX_LENGTH = 64

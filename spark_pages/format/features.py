@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spark_pages.errors import UnsupportedFormatError
-from spark_pages.format.page_folders import LOCATION_PROPERTY
+from spark_pages.format.names import LOCATION_PROPERTY
 from spark_pages.model.actions import Features, TransactionRecord
 from spark_pages.model.ids import LIVENESS
 from spark_pages.model.table import (

@@ -26,8 +26,7 @@ from spark_pages.format.pages.page_codec import open_page
 from spark_pages.io.local_reads import Read
 from spark_pages.io.page_reader import LOCAL_SPAN_BYTES, Load, PageReader, packed_pages
 from spark_pages.io.read_plan import ReadRange, plan_spans
-from spark_pages.model.page_key import PageKey, keys_of_run
-from spark_pages.model.run import PageRun
+from spark_pages.model.run import PageKey, PageRun, keys_of_run
 
 _TOGETHER_BYTES = 1 << 20
 """Stored pages that are opened together: they stay in the cache of the processor."""

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from spark_pages.model.page_key import PageKey
+from spark_pages.model.run import PageKey
 from spark_pages.storage.folders import open_folder
 
 SHARD_BYTES = 64 << 20

@@ -16,7 +16,7 @@ import pyarrow as pa
 from spark_pages.arguments import MOST_NUMBER, as_int, as_path
 from spark_pages.format.pages.lazy_page import LazyPage
 from spark_pages.io.single_flight import LoadedPage, PendingLoad
-from spark_pages.model.page_key import PageKey
+from spark_pages.model.run import PageKey
 
 READ_THREADS = 16
 """Enough to hide the latency of an object store behind the decoding of what has come."""

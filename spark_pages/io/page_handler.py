@@ -19,7 +19,7 @@ from spark_pages.arrow.compact import referenced_bytes
 from spark_pages.boundary import guarded
 from spark_pages.errors import SparkPagesError
 from spark_pages.format.pages.lazy_page import LazyPage, as_batch
-from spark_pages.format.pages.page_extent import decode_detached, resize_batch
+from spark_pages.format.pages.page_codec import decode_detached, resize_batch
 from spark_pages.format.value_hash import Hashes
 from spark_pages.io.bloom_reader import BloomReader
 from spark_pages.io.bulk_read import read_numbers
@@ -31,8 +31,7 @@ from spark_pages.io.single_flight import LoadedPage, PendingLoad
 from spark_pages.io.workers import Workers
 from spark_pages.model.ids import PageId, format_page_id
 from spark_pages.model.page import PageDescriptor, PageKind
-from spark_pages.model.page_key import PageKey, key_of, keys_of_run
-from spark_pages.model.run import PageRun
+from spark_pages.model.run import PageKey, PageRun, key_of, keys_of_run
 
 if TYPE_CHECKING:
     from spark_pages.storage.store import ObjectStore

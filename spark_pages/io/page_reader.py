@@ -24,9 +24,8 @@ from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES
 from spark_pages.io.read_plan import ReadRange, join_spans, most_bytes, most_spans, plan_spans
 from spark_pages.io.single_flight import LoadedPage, PendingLoad
 from spark_pages.io.workers import SerialQueue, Workers
-from spark_pages.model.page_key import PageKey
-from spark_pages.storage.checked_read import read_checked
-from spark_pages.storage.ranges import check_answer
+from spark_pages.model.run import PageKey
+from spark_pages.storage.checks import check_answer, read_checked
 
 if TYPE_CHECKING:
     from spark_pages.storage.store import ObjectStore

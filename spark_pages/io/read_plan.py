@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from spark_pages.errors import DamageError
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
-from spark_pages.model.page_key import PageKey
+from spark_pages.model.run import PageKey
 
 WASTE = 0.1
 """Bytes that nobody asked for are read where they save requests: up to this share of those that were."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spark_pages.errors import SparkPagesError
 from spark_pages.format.pages.lazy_page import LazyPage, as_batch
-from spark_pages.model.page_key import PageKey
+from spark_pages.model.run import PageKey
 
 
 @dataclass(slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spark_pages.errors import InvalidInputError
-from spark_pages.format.page_folders import refuse_location_properties
-from spark_pages.log.checkpoint.policy import CHECKPOINT_BYTES, CHECKPOINT_COMMITS, LOG_COMPACTION_COMMITS
+from spark_pages.format.names import refuse_location_properties
+from spark_pages.log.auto_maintenance import CHECKPOINT_BYTES, CHECKPOINT_COMMITS, LOG_COMPACTION_COMMITS
 from spark_pages.log.commit_times import RESETS_PROPERTY
 from spark_pages.log.retention import SECONDS_PROPERTY, VERSIONS_PROPERTY
 

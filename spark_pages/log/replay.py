@@ -31,8 +31,8 @@ from spark_pages.model.actions import (
     TransactionRecord,
 )
 from spark_pages.model.chain_tree import ChainEdit, ChainKey, Piece, UnloadedRun
-from spark_pages.model.frozen import FrozenDict
 from spark_pages.model.ids import LIVENESS, page_id
+from spark_pages.model.immutable import FrozenDict
 from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
 from spark_pages.model.run import PageRun
 from spark_pages.runtime import Mapper

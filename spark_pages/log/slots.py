@@ -14,7 +14,7 @@ from spark_pages.log.last_checkpoint import read_hints
 from spark_pages.log.store_identity import ExistingSlots, StoreIdentity, gap_error
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Mapper, map_in_threads
-from spark_pages.storage.checked_read import read_checked
+from spark_pages.storage.checks import read_checked
 from spark_pages.storage.store import ObjectStore
 
 _ROUND_LIMIT = 32

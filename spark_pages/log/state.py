@@ -16,8 +16,8 @@ from spark_pages.model.actions import (
     UpkeepNote,
 )
 from spark_pages.model.chain_tree import ChainEdit, ChainKey
-from spark_pages.model.frozen import freeze
 from spark_pages.model.ids import FIRST_USER_TABLE
+from spark_pages.model.immutable import freeze
 from spark_pages.model.table import TableDefinition
 
 TableName = tuple[int, str]

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_pages.arrow.schema_bytes import schema_from_bytes
-from spark_pages.catalog.bootstrap import upgrade_intents
-from spark_pages.catalog.table_zero import PURGED
+from spark_pages.arrow.stored_types import schema_from_bytes
+from spark_pages.catalog.table_zero import PURGED, upgrade_intents
 from spark_pages.errors import CommitConflictError
 from spark_pages.format.features import check_writable
 from spark_pages.format.names import page_file_key

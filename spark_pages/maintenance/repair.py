@@ -41,7 +41,7 @@ from spark_pages.maintenance.verify.slots import slot_of
 from spark_pages.maintenance.verify.verify import TEMPORARY_AGE_US, survey_store, temporaries, why_no_repair
 from spark_pages.maintenance.verify.walk import Survey
 from spark_pages.model.actions import NO_FEATURES, CheckpointRef, Commit, Features, TransactionRecord
-from spark_pages.model.frozen import freeze
+from spark_pages.model.immutable import freeze
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.store import ObjectStore

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from spark_pages.format.features import FORMAT_VERSION
-from spark_pages.format.page_folders import LOCATION_PROPERTY
+from spark_pages.format.names import LOCATION_PROPERTY
 from spark_pages.log.commit_times import RESETS_PROPERTY
 from spark_pages.log.log import Log
 from spark_pages.log.state import LogState

@@ -15,8 +15,8 @@ import pyarrow as pa
 from spark_pages.display.markup import card, joined, table, tag
 from spark_pages.display.text import count, moment
 from spark_pages.model.added_pages import NO_PAGES, AddedPages
-from spark_pages.model.frozen import freeze
 from spark_pages.model.ids import FieldId, TableId, Version
+from spark_pages.model.immutable import freeze
 from spark_pages.model.location import Location
 from spark_pages.model.table import TableDefinition
 

@@ -18,11 +18,21 @@ from spark_pages.display.chain_strip import chain_strip
 from spark_pages.display.text import count
 from spark_pages.errors import RowOutOfRangeError
 from spark_pages.model.chain_drawing import lane_of
-from spark_pages.model.chain_edits import ChainDraft, joined_pieces, merge_small, parts_of
-from spark_pages.model.chain_tree import ChainEdit, ChainLayout, PartialRun, Piece, UnloadedRun
+from spark_pages.model.chain_tree import (
+    ChainDraft,
+    ChainEdit,
+    ChainLayout,
+    JoinedRuns,
+    PageSelection,
+    PartialRun,
+    Piece,
+    UnloadedRun,
+    joined_pieces,
+    merge_small,
+    parts_of,
+)
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
-from spark_pages.model.page_selection import JoinedRuns, PageSelection
 from spark_pages.model.row_index import RowLocations, locate_by_piece, row_out_of_range
 from spark_pages.model.run import PageRun, RowLocation
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from spark_pages.errors import RowOutOfRangeError
 from spark_pages.model.chain_tree import ChainLayout
-from spark_pages.model.frozen import freeze
+from spark_pages.model.immutable import freeze
 from spark_pages.model.run import PageRun
 
 

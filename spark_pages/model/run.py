@@ -1,4 +1,4 @@
-"""A run of pages: consecutive pages of one chain, held as Arrow columns."""
+"""A run of pages: consecutive pages of one chain as Arrow columns, and their keys in caches."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import accumulate, groupby, repeat
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import number_column, numbers_of, valid_of
 from spark_pages.display.text import count
 from spark_pages.model.added_pages import FEW_PAGES, NewPage, memory_bytes, page_batches
-from spark_pages.model.frozen import read_only
 from spark_pages.model.ids import PageId
+from spark_pages.model.immutable import read_only
 from spark_pages.model.page import PageDescriptor, PageKind
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, no_stats
 
@@ -403,3 +404,50 @@ class RowLocation:
 
     def __repr__(self) -> str:
         return f"RowLocation(page {self.page_position}, row {self.row_in_page} of it: {self.page!r})"
+
+
+PageKey: TypeAlias = tuple[str, int, int, int, int, int]
+"""Path, offset, reserved bytes, used bytes, checksum and payload entries.
+
+The key of a file page is also all that is needed to read and check it. Two descriptions of one page that
+disagree are two pages, so a wrong one is found out even while the right one is cached. Pages without a file
+have an empty path, which no key of an object is, and a number of their own for the offset.
+"""
+
+
+def key_of(page: PageDescriptor) -> PageKey:
+    """The key of a page of any kind."""
+    if page.kind is PageKind.FILE:
+        return (
+            page.disk_path,
+            page.offset,
+            page.alloc_len,
+            page.actual_len,
+            page.checksum,
+            page.payload_entries,
+        )
+    if page.kind is PageKind.INLINE:
+        return ("", page.page_id, 0, 0, page.checksum, page.payload_entries)
+    # A constant has no checksum and, before its commit, no lasting id either: its bytes tell it.
+    return ("", -1, 0, 0, xxhash.xxh3_64_intdigest(page.data or b""), page.entry_count)
+
+
+def keys_of_run(run: PageRun) -> tuple[list[PageKey], dict[PageKey, PageDescriptor]]:
+    """The keys of the pages of a run, and the descriptors of those that are in no file.
+
+    Notes
+    -----
+    About 0.5 µs a page; descriptors would take 3.
+    """
+    names = ("offset", "alloc_len", "actual_len", "checksum", "payload_entries")
+    columns = [run.paths(), *(run.numbers(name).tolist() for name in names)]
+    columns[4] = run.numbers("checksum").view("uint64").tolist()
+    keys: list[PageKey] = list(zip(*columns, strict=True))
+    if run.numbers("kind").any():
+        loose = {}
+        for index in run.numbers("kind").nonzero()[0].tolist():
+            page = run.descriptor(index)
+            keys[index] = key_of(page)
+            loose[keys[index]] = page
+        return keys, loose
+    return keys, {}

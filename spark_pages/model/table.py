@@ -9,10 +9,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from spark_pages.arrow.schema_bytes import unavailable
+from spark_pages.arrow.stored_types import unavailable
 from spark_pages.errors import DamageError, InvalidInputError
-from spark_pages.model.frozen import FrozenDict, freeze
 from spark_pages.model.ids import LIVENESS, FieldId, TableId
+from spark_pages.model.immutable import FrozenDict, freeze
 
 OWN_KEYS = b"spark_pages."
 """Metadata under keys that begin so is the catalog's own; users see it in ``system.columns``."""

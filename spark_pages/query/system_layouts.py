@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_pages.arrow.schema_bytes import schema_from_bytes
+from spark_pages.arrow.stored_types import schema_from_bytes
 from spark_pages.catalog.namespaces import BUILT_INS
 from spark_pages.query.catalog_rows import CatalogRows
 

@@ -45,11 +45,11 @@ from spark_pages.query.aggregate import Aggregate, aggregate_rows
 from spark_pages.query.directory import PageDirectory, row_numbers
 from spark_pages.query.explain import ScanPlan, explain_scan
 from spark_pages.query.live_rows import MARK, with_nulls
+from spark_pages.query.page_metadata import metadata_of, rows_with_meta
 from spark_pages.query.page_table import blocks_of, page_table
 from spark_pages.query.predicates.evaluate import passing
 from spark_pages.query.predicates.filters import Filter, ParsedFilter, parse_filter
 from spark_pages.query.pruning import CandidateSearch, rows_to_read
-from spark_pages.query.row_metadata import metadata_of, rows_with_meta
 from spark_pages.query.row_reader import Reading, RowReader, rows_without_columns
 from spark_pages.query.scan import ROW, ScanRequest, scan_batches, scan_tables
 from spark_pages.query.table_views import TableViews

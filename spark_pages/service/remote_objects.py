@@ -19,7 +19,7 @@ from spark_pages.service.extents import Extents, Stretches, clip
 from spark_pages.service.requests import piece_to_plain
 from spark_pages.service.responses import PieceName
 from spark_pages.service.wire import BYTES
-from spark_pages.storage.keys import check_key
+from spark_pages.storage.checks import check_key
 from spark_pages.storage.store import CreateOutcome, ObjectInfo
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain_tree import ChainEdit
-from spark_pages.model.frozen import freeze
+from spark_pages.model.immutable import freeze
 from spark_pages.model.location import Location
 from spark_pages.model.table import TableDefinition
 

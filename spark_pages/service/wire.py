@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.arrow.schema_bytes import schema_to_bytes
+from spark_pages.arrow.stored_types import schema_to_bytes
 from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.format.commit import definition_from_plain, definition_to_plain
 from spark_pages.format.names import part_key, segment_key, stats_key

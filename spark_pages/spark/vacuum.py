@@ -19,7 +19,7 @@ from spark_pages.errors import (
 )
 from spark_pages.format.checkpoint_tree import Node
 from spark_pages.format.features import check_writable
-from spark_pages.format.page_folders import PageFolders
+from spark_pages.format.names import PageFolders
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.log import Log
 from spark_pages.log.slots import SlotReader

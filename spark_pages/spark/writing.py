@@ -18,7 +18,7 @@ from spark_pages.arrow.compact import referenced_bytes
 from spark_pages.catalog.resolve import find_table, split_name
 from spark_pages.errors import SchemaMismatchError, TableNotFoundError
 from spark_pages.format.features import check_writable
-from spark_pages.format.fitting import is_convertible
+from spark_pages.format.values import is_convertible
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition, with_field_ids
 from spark_pages.query.snapshot import Snapshot

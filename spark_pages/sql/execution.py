@@ -17,8 +17,8 @@ from spark_pages.arguments import MOST_NUMBER, Moment, as_int, as_str
 from spark_pages.arrow.nested import null_column
 from spark_pages.catalog.resolve import logical_fields
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
-from spark_pages.format.fitting import convert, integers_as_decimal
 from spark_pages.format.inference import LossError
+from spark_pages.format.values import convert, integers_as_decimal
 from spark_pages.model.names import match_name
 from spark_pages.query.predicates.evaluate import passing
 from spark_pages.query.predicates.expression_tree import expression_parts

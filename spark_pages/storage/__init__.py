@@ -5,9 +5,9 @@ Imports the foundations. Start with `store`, the protocol and the meaning of its
 Import names from this package, not from its modules.
 """
 
+from spark_pages.storage.checks import MAX_KEY_CHARS, check_key
 from spark_pages.storage.factory import open_object_store
 from spark_pages.storage.instrumented import MeteredStore, RequestCounts, TimedRequest, TimedStore
-from spark_pages.storage.keys import MAX_KEY_CHARS, check_key
 from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.remote import RemoteStore
 from spark_pages.storage.store import (

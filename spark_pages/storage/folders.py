@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from spark_pages.storage.keys import MAX_KEY_CHARS
+from spark_pages.storage.checks import MAX_KEY_CHARS
 
 if sys.platform == "darwin":
     import fcntl

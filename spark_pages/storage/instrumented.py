@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from spark_pages.runtime import Runtime
-from spark_pages.storage.keys import check_key
-from spark_pages.storage.ranges import requests_for
+from spark_pages.storage.checks import check_key, requests_for
 from spark_pages.storage.store import MAX_OBJECT_BYTES, Created, CreateOutcome, ObjectInfo, ObjectStore
 
 if TYPE_CHECKING:

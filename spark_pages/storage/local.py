@@ -24,6 +24,18 @@ from spark_pages.errors import (
     StorageError,
     StoreNotFoundError,
 )
+from spark_pages.storage.checks import (
+    RESERVED_FOLDER,
+    check_answer,
+    check_key,
+    check_length,
+    check_prefix,
+    check_range,
+    is_key,
+    past_end,
+    split_key,
+    split_known_key,
+)
 from spark_pages.storage.direct import write_direct
 from spark_pages.storage.folders import (
     NO_LINKS,
@@ -37,15 +49,6 @@ from spark_pages.storage.folders import (
     sync,
     walk,
 )
-from spark_pages.storage.keys import (
-    RESERVED_FOLDER,
-    check_key,
-    check_prefix,
-    is_key,
-    split_key,
-    split_known_key,
-)
-from spark_pages.storage.ranges import check_answer, check_length, check_range, past_end
 from spark_pages.storage.store import (
     MAX_OBJECT_BYTES,
     Created,

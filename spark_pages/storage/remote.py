@@ -16,11 +16,18 @@ from obstore.exceptions import AlreadyExistsError
 
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from spark_pages.runtime import map_in_threads
+from spark_pages.storage.checks import (
+    check_answer,
+    check_key,
+    check_length,
+    check_prefix,
+    check_range,
+    is_key,
+    past_end,
+)
 from spark_pages.storage.clients import Clients, claim_threads, clean_url, client_builder
 from spark_pages.storage.failures import describe, is_failure, refusal, storage_error
-from spark_pages.storage.keys import check_key, check_prefix, is_key
 from spark_pages.storage.profiles import options_of
-from spark_pages.storage.ranges import check_answer, check_length, check_range, past_end
 from spark_pages.storage.store import (
     CLOCK_PREFIX,
     MAX_OBJECT_BYTES,

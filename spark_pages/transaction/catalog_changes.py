@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.catalog.bootstrap import describe, upgraded_table_zero
-from spark_pages.catalog.table_zero import THIS_COMMIT
+from spark_pages.catalog.table_zero import THIS_COMMIT, describe, upgraded_table_zero
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Splice
 from spark_pages.model.added_pages import NewPage

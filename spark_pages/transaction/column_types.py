@@ -12,8 +12,14 @@ from functools import lru_cache
 import pyarrow as pa
 
 from spark_pages.arrow.nested import null_scalar
-from spark_pages.arrow.schema_bytes import schema_from_bytes, schema_to_bytes
-from spark_pages.arrow.stored_types import UnsupportedTypeError, check_depth, same_type, stored_type
+from spark_pages.arrow.stored_types import (
+    UnsupportedTypeError,
+    check_depth,
+    same_type,
+    schema_from_bytes,
+    schema_to_bytes,
+    stored_type,
+)
 from spark_pages.errors import InvalidInputError, SparkPagesError
 from spark_pages.io import decode_page
 from spark_pages.transaction.page_writer import stage_constant

@@ -24,7 +24,7 @@ from spark_pages.catalog.resolve import check_available
 from spark_pages.errors import SchemaMismatchError
 from spark_pages.format.values import RowStream, cast_chunks
 from spark_pages.io import Codec, plan_pages
-from spark_pages.model.identity_cache import IdentityCache
+from spark_pages.model.immutable import IdentityCache
 from spark_pages.model.names import match_name
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.page_metadata import NO_META, PageMeta

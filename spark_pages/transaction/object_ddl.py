@@ -24,7 +24,7 @@ from spark_pages.catalog.page_options import PageOptions
 from spark_pages.catalog.resolve import find_namespace, show_name
 from spark_pages.catalog.types import VALUE, new_type, uses_type
 from spark_pages.errors import AlreadyExistsError, ConstraintError, InvalidInputError, NotFoundError
-from spark_pages.format.page_folders import LOCATION_PROPERTY, PageFolders, check_free
+from spark_pages.format.names import LOCATION_PROPERTY, PageFolders, check_free
 from spark_pages.log.state import TableName
 from spark_pages.model.ids import is_temporary
 from spark_pages.model.names import fold_name

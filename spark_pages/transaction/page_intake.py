@@ -29,8 +29,7 @@ from spark_pages.model.page import (
     PageStats,
     PendingPage,
 )
-from spark_pages.storage.checked_read import read_checked
-from spark_pages.storage.keys import check_key
+from spark_pages.storage.checks import check_key, read_checked
 from spark_pages.storage.store import ObjectStore
 from spark_pages.transaction.page_writer import INLINE_PAGE_BYTES, StagedPage
 

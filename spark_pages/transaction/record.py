@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from spark_pages.arrow.nested import null_scalar
-from spark_pages.catalog.bootstrap import upgrade_intents
 from spark_pages.catalog.constraints import with_final_ids
 from spark_pages.catalog.differences import creation, headed
 from spark_pages.catalog.evolution import columns_to_fill
 from spark_pages.catalog.namespaces import LOCATION, check_disjoint
 from spark_pages.catalog.resolve import same_table
+from spark_pages.catalog.table_zero import upgrade_intents
 from spark_pages.errors import CommitConflictError, InvalidInputError
-from spark_pages.format.page_folders import LOCATION_PROPERTY
+from spark_pages.format.names import LOCATION_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CatalogIntent, IntentKind, ManifestRef, Splice, TransactionRecord

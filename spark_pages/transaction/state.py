@@ -13,8 +13,7 @@ from typing import Self
 from spark_pages.arguments import MOST_NUMBER, as_choice, as_int, as_str, check_texts
 from spark_pages.catalog.namespaces import location_of
 from spark_pages.errors import InvalidInputError
-from spark_pages.format.names import page_file_key
-from spark_pages.format.page_folders import PageFolders
+from spark_pages.format.names import PageFolders, page_file_key
 from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.ids import TableId

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from spark_pages.arguments import check_nesting, shortened
 from spark_pages.arrow.nested import null_scalar, one_entry
-from spark_pages.arrow.schema_bytes import schema_from_bytes
+from spark_pages.arrow.stored_types import schema_from_bytes
 from spark_pages.catalog.annotations import fact, without_facts, without_own_metadata
 from spark_pages.catalog.constraints import (
     check_column_free,

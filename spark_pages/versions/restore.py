@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_pages.catalog.bootstrap import upgrade_intents
 from spark_pages.catalog.differences import headed
+from spark_pages.catalog.table_zero import upgrade_intents
 from spark_pages.changes.feed import iterate_commits
 from spark_pages.changes.row_changes import Changes, rows_of
 from spark_pages.errors import CommitConflictError, InvalidInputError

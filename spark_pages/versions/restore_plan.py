@@ -23,13 +23,13 @@ from spark_pages.changes.row_changes import ChainTrace, Changes
 from spark_pages.display.markup import card, joined, table, tag
 from spark_pages.display.text import count
 from spark_pages.errors import InvalidInputError
-from spark_pages.format.page_folders import LOCATION_PROPERTY
+from spark_pages.format.names import LOCATION_PROPERTY
 from spark_pages.log.commit_times import RESETS_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CatalogIntent, Splice
 from spark_pages.model.chain_tree import ChainKey
-from spark_pages.model.frozen import freeze
 from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
+from spark_pages.model.immutable import freeze
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
 from spark_pages.model.row_ranges import RowRanges, union
 from spark_pages.model.run import PageRun

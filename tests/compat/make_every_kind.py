@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import spark_pages as sp
-from spark_pages.catalog.bootstrap import first_record
+from spark_pages.catalog.table_zero import first_record
 from spark_pages.io import encode_page
 from spark_pages.model.actions import Claim
 from spark_pages.model.ids import FieldId, TableId

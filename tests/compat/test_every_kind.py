@@ -34,7 +34,7 @@ from spark_pages.format.commit import decode_slot
 from spark_pages.format.commit_schema import COMMIT_SCHEMA
 from spark_pages.format.page_columns import BLOOM, DATA, DISTINCT, EXACT, EXACT_KNOWN, MAX, MIN, NAN
 from spark_pages.format.features import READER_FEATURES, WRITER_FEATURES
-from spark_pages.format.page_folders import LOCATION_PROPERTY
+from spark_pages.format.names import LOCATION_PROPERTY
 from spark_pages.log.state import LogState
 from spark_pages.model import table as definitions
 from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord

@@ -23,7 +23,7 @@ from spark_pages.format.commit_schema import (
     TRANSACTIONS_SCHEMA,
 )
 from spark_pages.format.container import decode_container
-from spark_pages.format.packed_numbers import unpack_numbers
+from spark_pages.format.page_columns import unpack_numbers
 from spark_pages.model.actions import CheckpointRef, Features, Tombstone, UpkeepNote
 from spark_pages.model.location import Location
 from tests.effort import examples

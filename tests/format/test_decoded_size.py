@@ -23,8 +23,7 @@ from spark_pages.format.commit_schema import (
     SHORT_SCHEMA,
     TRANSACTIONS_SCHEMA,
 )
-from spark_pages.format.container import avro_count, encode_container
-from spark_pages.format.decoded_size import TooManyItemsError, check_decoded_size
+from spark_pages.format.container import TooManyItemsError, avro_count, check_decoded_size, encode_container
 from spark_pages.model.actions import Commit, Tag, TransactionRecord
 from spark_pages.model.ids import Version
 from tests.io.strategies import steady

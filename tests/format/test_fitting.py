@@ -15,8 +15,8 @@ from hypothesis import given, settings
 
 import spark_pages as sp
 from spark_pages.errors import SchemaMismatchError
-from spark_pages.format.fitting import convert, from_python, is_convertible
 from spark_pages.format.inference import LossError
+from spark_pages.format.values import convert, from_python, is_convertible
 from tests.effort import examples
 
 NOON = dt.datetime(2026, 1, 1, 12)

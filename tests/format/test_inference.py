@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
-from spark_pages.format.fitting import inferred
 from spark_pages.format.inference import LossError, check_unchanged
+from spark_pages.format.values import inferred
 from tests.transaction.stores import store_with
 
 DAY, EVENING = dt.date(2020, 1, 1), dt.datetime(2020, 1, 1, 20)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError
-from spark_pages.format.packed_numbers import pack_numbers, unpack_numbers
+from spark_pages.format.page_columns import pack_numbers, unpack_numbers
 
 NUMBERS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20)
 

@@ -21,7 +21,7 @@ from spark_pages.io import Codec, LazyPage, encode_page, page_reader
 from spark_pages.io.page_cache import PageCache
 from spark_pages.io.single_flight import LoadedPage, PendingLoad
 from spark_pages.model.page import PAGE_HEADER_SIZE
-from spark_pages.model.page_key import PageKey
+from spark_pages.model.run import PageKey
 from spark_pages.query.concat import assemble
 from tests.format.test_lazy_page import PLAIN, values_of
 from tests.io.strategies import steady

@@ -19,7 +19,7 @@ from spark_pages.format.pages.page_header import PageHeader, encode_header
 from spark_pages.format.pages.untrusted_page import check_untrusted_page
 from spark_pages.io import Codec, EncodedPage, PageHandler, decode_page, encode_page
 from spark_pages.io.file_writer import PageFileWriter
-from spark_pages.model.page_key import key_of
+from spark_pages.model.run import key_of
 from spark_pages.query.concat import assemble
 from tests.io.fakes import MemoryStore, descriptor
 from tests.transaction.stores import store_with

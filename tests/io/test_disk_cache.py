@@ -18,7 +18,7 @@ import spark_pages as sp
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError
 from spark_pages.io import CacheConfig, PageHandler, ReadTrace, page_reader
 from spark_pages.io.disk_cache import DiskCache
-from spark_pages.model.page_key import key_of
+from spark_pages.model.run import key_of
 from tests.io.fakes import FolderStore, MemoryStore, inline_page, write_pages
 
 ARRAYS = [pa.array(np.random.default_rng(n).integers(0, 2**62, 600)) for n in range(8)]

@@ -15,7 +15,7 @@ import pytest
 
 from spark_pages.io import CacheConfig, PageHandler
 from spark_pages.io.single_flight import PendingLoad
-from spark_pages.model.page_key import key_of
+from spark_pages.model.run import key_of
 from tests.io.fakes import FolderStore, write_pages
 
 ARRAYS = [pa.array(np.random.default_rng(n).integers(0, 2**62, 600)) for n in range(40)]

@@ -13,8 +13,7 @@ from spark_pages.errors import DamageError, ObjectNotFoundError
 from spark_pages.io import CacheStats, PageBatch, PageHandler, ReadTrace
 from spark_pages.model.added_pages import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
-from spark_pages.model.page_key import key_of
-from spark_pages.model.run import PageRun
+from spark_pages.model.run import PageRun, key_of
 from spark_pages.query.concat import as_array
 from tests.io.fakes import FolderStore, MemoryStore, constant_page, inline_page, write_pages
 

@@ -16,7 +16,7 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import StorageError
 from spark_pages.log import slots
-from spark_pages.log.checkpoint.policy import Due, LogPolicy, due_after
+from spark_pages.log.auto_maintenance import Due, LogPolicy, due_after
 from spark_pages.log.discovery import on_named_checkpoint
 from spark_pages.log.replay import rebase_on_checkpoint, replay
 from spark_pages.log.snapshot import LogSnapshot

@@ -16,8 +16,8 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import UnsupportedFormatError
 from spark_pages.io import PageHandler
+from spark_pages.log.auto_maintenance import Due
 from spark_pages.log.checkpoint import root
-from spark_pages.log.checkpoint.policy import Due
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.maintenance import purge

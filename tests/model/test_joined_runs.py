@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.chain_tree import ChainEdit, ChainLayout
-from spark_pages.model.page_selection import JoinedRuns
+from spark_pages.model.chain_tree import ChainEdit, ChainLayout, JoinedRuns
 from tests.effort import examples
 from tests.io.strategies import steady
 from tests.model.chains import pieces_and_counts, promise, run_of

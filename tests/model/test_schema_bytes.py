@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spark_pages.arrow.schema_bytes import UNAVAILABLE_KEY, schema_from_bytes, schema_to_bytes
+from spark_pages.arrow.stored_types import UNAVAILABLE_KEY, schema_from_bytes, schema_to_bytes
 
 
 class Money(pa.ExtensionType):

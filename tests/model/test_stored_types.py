@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from spark_pages.arrow.compact import referenced_bytes
 from spark_pages.arrow.nested import null_column
-from spark_pages.arrow.schema_bytes import schema_from_bytes, schema_to_bytes
 from spark_pages.arrow.stored_types import (
     UnsupportedTypeError,
     check_depth,
     same_type,
+    schema_from_bytes,
+    schema_to_bytes,
     stored_type,
     stored_values,
 )

@@ -14,7 +14,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.frozen import FrozenDict
+from spark_pages.model.immutable import FrozenDict
 from spark_pages.model.run import PageRun
 from spark_pages.runtime import Runtime
 from spark_pages.service.metadata import MetadataService

@@ -21,10 +21,10 @@ from spark_pages.spark.checkpoints import checkpoint
 from spark_pages.spark.compact import compact_pages
 from spark_pages.spark.external import External
 from spark_pages.spark.job import named_options
+from spark_pages.spark.log_jobs import compact_log, publish
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.transfer import export, ingest
-from spark_pages.spark.upkeep import compact_log, publish
 from spark_pages.spark.vacuum import find_orphans, vacuum
 from spark_pages.spark.verify import verify
 from tests.spark.conftest import History

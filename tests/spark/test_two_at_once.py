@@ -16,11 +16,11 @@ import spark_pages as sp
 from spark_pages.errors import InvalidInputError
 from spark_pages.spark import reconstruct_snapshot, transfer
 from spark_pages.spark.external import External
+from spark_pages.spark.log_jobs import compact_log
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.reconstruct import Output
 from spark_pages.spark.transfer import ingest
-from spark_pages.spark.upkeep import compact_log
 from spark_pages.spark.vacuum import vacuum
 from spark_pages.spark.verify import verify
 from spark_pages.spark.writing import TaskRows

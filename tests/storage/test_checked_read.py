@@ -15,7 +15,7 @@ from spark_pages.io.disk_cache import DiskCache
 from spark_pages.log.compaction.compacted_range import CompactedRange
 from spark_pages.log.compaction.reader import slots_of
 from spark_pages.log.slots import SlotReader
-from spark_pages.model.page_key import key_of
+from spark_pages.model.run import key_of
 from spark_pages.storage import open_object_store
 from spark_pages.store import Store
 from tests.io.fakes import FolderStore, MemoryStore, write_pages

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-from spark_pages.catalog.bootstrap import first_record
+from spark_pages.catalog.table_zero import first_record
 from spark_pages.errors import CommitError, InvalidInputError
 from spark_pages.log.commit_times import MAX_TIME_US
 from spark_pages.runtime import Runtime

@@ -40,7 +40,7 @@ from spark_pages.format.pages.page_header import (
     header_words,
 )
 from spark_pages.model.page import PAGE_HEADER_SIZE
-from spark_pages.model.page_key import PageKey
+from spark_pages.model.run import PageKey
 
 _FEWEST = 4
 """Fewer pages are opened more quickly one by one."""

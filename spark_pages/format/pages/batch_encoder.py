@@ -34,14 +34,15 @@ from spark_pages.format.pages.integer_encoding import (
 )
 from spark_pages.format.pages.ipc_layout import FlatColumn, number_offsets
 from spark_pages.format.pages.page_codec import (
+    END_OF_STREAM,
     FEWEST_NARROWED,
     EncodedPage,
     encode_page,
     fill_nulls,
     finish_page,
     hides,
+    stream_of,
 )
-from spark_pages.format.pages.page_stream import END_OF_STREAM, stream_of
 from spark_pages.model.page import PAGE_HEADER_SIZE
 
 _FEWEST = 4

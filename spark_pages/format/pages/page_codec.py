@@ -1,10 +1,11 @@
-"""One page as bytes: a header (`page_header`) and an Arrow IPC stream of one record batch."""
+"""One page as bytes and back: a header (`page_header`) and an Arrow IPC stream of one record batch."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import has_dictionary, valid_of
-from spark_pages.arrow.compact import compacted, owned_copy
-from spark_pages.arrow.nested import children, with_children
+from spark_pages.arrow.compact import compacted, owned_copy, referenced_bytes
+from spark_pages.arrow.dictionaries import with_nulls
+from spark_pages.arrow.nested import children, has_run_ends, null_column, with_children
 from spark_pages.arrow.validate_array import validate_array
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.format.pages.arrow_message import is_compressed_within
@@ -24,8 +26,53 @@ from spark_pages.format.pages.integer_encoding import decode, encode
 from spark_pages.format.pages.ipc_layout import FlatColumn, register
 from spark_pages.format.pages.lazy_page import LazyPage, as_batch, plain_page
 from spark_pages.format.pages.page_header import PageHeader, encode_header, header_fields
-from spark_pages.format.pages.page_stream import END_OF_STREAM, stream_of
-from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
+from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageDescriptor, PageKind
+
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+def stream_of(
+    columns: Mapping[str, pa.Array], metadata: Mapping[str | bytes, str | bytes] | None
+) -> tuple[pa.Buffer, pa.Buffer, Callable[[], pa.RecordBatch]]:
+    """The columns as an Arrow IPC stream of one record batch, without its end: schema, and what follows.
+
+    Also what reads the batch from there, without a copy.
+    """
+    schema, message = _schema_of(columns, metadata)
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+    if message is None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as writer:
+            writer.write_batch(batch)
+        whole = sink.getvalue()
+        stream = whole.slice(0, whole.size - len(END_OF_STREAM))
+        return whole.slice(0, 0), stream, lambda: pa.ipc.open_stream(whole).read_next_batch()
+    body = batch.serialize()  # half of the time of a stream writer
+    return message, body, lambda: pa.ipc.read_record_batch(body, schema)
+
+
+def _schema_of(
+    columns: Mapping[str, pa.Array], metadata: Mapping[str | bytes, str | bytes] | None
+) -> tuple[pa.Schema, pa.Buffer | None]:
+    """The schema of some columns, and its message in a stream; None where dictionaries stand behind it."""
+    if not metadata and len(columns) == 1:
+        kind = columns["data"].type
+        if kind.num_fields == 0 and not pa.types.is_dictionary(kind):  # types that are equal are the same
+            return _plain_schema(kind)
+    return _with_message([pa.field(name, column.type) for name, column in columns.items()], metadata)
+
+
+@lru_cache(256)
+def _plain_schema(kind: pa.DataType) -> tuple[pa.Schema, pa.Buffer | None]:
+    return _with_message([pa.field("data", kind)], None)
+
+
+def _with_message(
+    fields: list[pa.Field], metadata: Mapping[str | bytes, str | bytes] | None
+) -> tuple[pa.Schema, pa.Buffer | None]:
+    schema = pa.schema(fields, metadata)
+    return schema, None if any(map(has_dictionary, schema.types)) else schema.serialize()
+
 
 FEWEST_NARROWED = 32
 """Pages of fewer entries are not narrowed: there is nothing to gain."""
@@ -410,3 +457,77 @@ def fill_nulls(numbers: NDArray[np.uint8], valid: NDArray[np.bool_]) -> NDArray[
     shown = np.take(values.reshape(-1), before).view(np.uint8)
     shown[~valid.any(axis=1)] = 0
     return shown
+
+
+def decode_detached(page: PageDescriptor) -> pa.RecordBatch:
+    """The entries of an inline page, or all those of a constant: pages whose bytes are in the descriptor.
+
+    Raises
+    ------
+    DamageError
+        If they are not there, or are not the page described.
+    """
+    where = f"{page.kind.name.lower()} page {page.id}"
+    if page.data is None:
+        raise DamageError(f"Cannot decode {where}: expected its bytes in the descriptor, found none.")
+    constant = page.kind is PageKind.CONSTANT
+    batch = decode_page(
+        page.data,
+        where=where,
+        expected_checksum=None if constant else page.checksum,
+        expected_entries=1 if constant else page.payload_entries,
+    )
+    if not constant:
+        return batch
+    _check_expansion(batch, page.entry_count, where)
+    columns = [
+        null_column(column.type, page.entry_count)
+        if column.null_count and has_run_ends(column.type)
+        else pa.repeat(column[0], page.entry_count)
+        for column in batch.columns
+    ]
+    return pa.record_batch(columns, schema=batch.schema)
+
+
+def resize_batch(batch: pa.RecordBatch, page: PageDescriptor) -> pa.RecordBatch:
+    """The batch with the rows that the descriptor gives it: a prefix, or nulls behind.
+
+    Raises
+    ------
+    DamageError
+        If these are more than a page may have.
+    """
+    count = page.entry_count
+    if batch.num_rows == count:
+        return batch
+    if count < batch.num_rows:
+        return batch.slice(0, count)
+    _check_expansion(batch, count, f"page {page.id} of {page.disk_path}@{page.offset}")
+    lacking = count - batch.num_rows
+    columns = [with_nulls(column, lacking) for column in batch.columns]
+    return pa.record_batch(columns, schema=batch.schema)
+
+
+def _check_expansion(batch: pa.RecordBatch, count: int, where: str) -> None:
+    """Nothing, if `count` entries like those of the batch are a size that a page may have."""
+    if not 0 <= count <= most_rows(batch):
+        raise DamageError(
+            f"Cannot expand {where}: expected at most {MAX_UNCOMPRESSED_BYTES} bytes, found {count} "
+            f"entries, of which {most_rows(batch)} are so many."
+        )
+
+
+def most_rows(batch: pa.RecordBatch) -> int:
+    """How many rows a page may show whose payload is this batch: so many as a payload could hold."""
+    rows = int(batch.num_rows)
+    width = referenced_bytes(batch) // max(1, rows)
+    fixed = sum(_width(kind) for kind in batch.schema.types)
+    return max(rows, MAX_UNCOMPRESSED_BYTES // max(1, width, fixed))
+
+
+def _width(kind: pa.DataType) -> int:
+    """Bytes of an entry, 0 for a type that has none of its own or less than one."""
+    try:
+        return int(kind.bit_width) // 8
+    except ValueError:
+        return 0

@@ -16,8 +16,7 @@ from spark_pages.arrow.types import storage_of
 from spark_pages.errors import DamageError, SchemaMismatchError
 from spark_pages.format.pages.arrow_message import is_compressed
 from spark_pages.format.pages.codecs import BytesLike
-from spark_pages.format.pages.page_codec import arrow_stream, decode_page
-from spark_pages.format.pages.page_extent import most_rows
+from spark_pages.format.pages.page_codec import arrow_stream, decode_page, most_rows
 from spark_pages.format.pages.page_header import PageHeader, parse_header
 from spark_pages.model.page import PAGE_HEADER_SIZE
 

@@ -19,7 +19,7 @@ from spark_pages.log.compaction.compacted_range import (
 )
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Mapper
-from spark_pages.storage.checked_read import read_checked
+from spark_pages.storage.checks import read_checked
 from spark_pages.storage.store import ObjectStore
 
 _ROUND_LIMIT, _FEW = 32, 8

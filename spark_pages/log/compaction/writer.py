@@ -36,7 +36,7 @@ from spark_pages.log.compaction.compacted_range import (
 from spark_pages.log.compaction.reader import RUN_BYTES, fetch_range, read_index, read_run
 from spark_pages.progress import advance
 from spark_pages.runtime import Mapper
-from spark_pages.storage.checked_read import read_checked
+from spark_pages.storage.checks import read_checked
 from spark_pages.storage.store import Doubtful, NotCreated, ObjectStore, size_if_there
 
 _AT_ONCE = 8

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 
 from spark_pages.errors import DamageError, ObjectNotFoundError
 from spark_pages.format.digest import digest_of
-from spark_pages.format.names import LOG, is_of_tree, is_published
-from spark_pages.format.page_folders import PageFolders
+from spark_pages.format.names import LOG, PageFolders, is_of_tree, is_published
 from spark_pages.format.segment import checkpoint_of
 from spark_pages.storage.store import ObjectInfo, ObjectStore
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 from spark_pages.errors import StorageError
 from spark_pages.format.checkpoint_tree import Node
 from spark_pages.format.features import check_writable
-from spark_pages.format.names import commit_key
-from spark_pages.format.page_folders import PageFolders
+from spark_pages.format.names import PageFolders, commit_key
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.writer import write_checkpoint
 from spark_pages.log.discovery import base_state, newest_readable, version_at

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_pages.arrow.schema_bytes import schema_to_bytes
+from spark_pages.arrow.stored_types import schema_to_bytes
 from spark_pages.errors import DamageError
 from spark_pages.format.digest import fetch_object
 from spark_pages.format.names import commit_key

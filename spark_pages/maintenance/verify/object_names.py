@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from spark_pages.arrow.schema_bytes import unavailable
+from spark_pages.arrow.stored_types import unavailable
 from spark_pages.catalog.resolve import show_name
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.ids import LIVENESS

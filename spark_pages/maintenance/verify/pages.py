@@ -29,7 +29,7 @@ from spark_pages.model.chain_tree import ChainKey, Piece, UnloadedRun
 from spark_pages.model.ids import format_page_id, page_version
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageKind
 from spark_pages.model.run import PageRun
-from spark_pages.storage.keys import is_key
+from spark_pages.storage.checks import is_key
 from spark_pages.storage.store import ObjectStore
 
 PagesMode = Literal["all", "sample", "none"]

@@ -11,10 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from spark_pages.arguments import as_choice
-from spark_pages.arrow.schema_bytes import schema_from_bytes
-from spark_pages.catalog.bootstrap import stored_table_zero
+from spark_pages.arrow.stored_types import schema_from_bytes
 from spark_pages.catalog.references import dangling_references
-from spark_pages.catalog.table_zero import kind_of, table_zero
+from spark_pages.catalog.table_zero import kind_of, stored_table_zero, table_zero
 from spark_pages.errors import (
     InvalidInputError,
     InvalidKeyError,
@@ -23,8 +22,7 @@ from spark_pages.errors import (
     UnsupportedFormatError,
 )
 from spark_pages.format.features import check_writable
-from spark_pages.format.names import LOG, commit_key, is_published, is_unnamed_tree_object
-from spark_pages.format.page_folders import PageFolders
+from spark_pages.format.names import LOG, PageFolders, commit_key, is_published, is_unnamed_tree_object
 from spark_pages.io import PageHandler
 from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.discovery import open_state

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from spark_pages.arrow.schema_bytes import unavailable
+from spark_pages.arrow.stored_types import unavailable
 from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError
 from spark_pages.format.commit import decode_slot
 from spark_pages.format.names import HINT_KEY, LOG, LOST, commit_key
@@ -55,7 +55,7 @@ from spark_pages.model.ids import ORDINAL_BITS
 from spark_pages.model.run import PageRun
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
-from spark_pages.storage.keys import RESERVED_FOLDER
+from spark_pages.storage.checks import RESERVED_FOLDER
 from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.store import ObjectStore
 

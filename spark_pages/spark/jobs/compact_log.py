@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
 
     def work() -> dict[str, Any]:
-        from spark_pages.spark.upkeep import compact_log
+        from spark_pages.spark.log_jobs import compact_log
 
         return compact_log(given.url, dry_run=given.dry_run, profile=given.profile)
 

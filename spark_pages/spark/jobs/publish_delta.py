@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
 
     def work() -> dict[str, Any]:
+        from spark_pages.spark.log_jobs import publish
         from spark_pages.spark.session import session
-        from spark_pages.spark.upkeep import publish
 
         start = partial(session, "publish_delta", master=None, source=False)
         return publish(given.url, start, history=given.history, dry_run=given.dry_run, profile=given.profile)

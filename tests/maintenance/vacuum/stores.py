@@ -10,7 +10,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.catalog.bootstrap import first_record
+from spark_pages.catalog.table_zero import first_record
 from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_pages.catalog.bootstrap import first_record
+from spark_pages.catalog.table_zero import first_record
 from spark_pages.errors import StorageError
 from spark_pages.storage.disk_reserve import keep_reserve, release_reserve
 from spark_pages.storage.local import DurableLocalStore

@@ -10,7 +10,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError, SnapshotExpiredError
-from spark_pages.log.checkpoint.policy import Due
+from spark_pages.log.auto_maintenance import Due
 from spark_pages.storage.store import ObjectStore
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction

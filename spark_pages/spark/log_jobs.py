@@ -1,4 +1,4 @@
-"""The jobs that one process does, because what they do grows with changes and not with the state.
+"""Jobs whose work grows with changes, not with the state: log compaction and publication to Delta.
 
 Log compaction reads each commit once; publishing writes names. Only the files of history and change feed are
 written by executors.
