@@ -142,6 +142,10 @@ PANELS = {
 }
 """Every verb, as ``--help`` groups them."""
 
+_WITH_ROWS = (inspect.locate, versions.blame)
+"""Verbs with a row number as an argument: -1 is no option, but a row that no table has."""
+
 for _panel, _verbs in PANELS.items():
     for _verb in _verbs:
-        app.command(rich_help_panel=_panel)(_verb)
+        _settings = {"ignore_unknown_options": True} if _verb in _WITH_ROWS else None
+        app.command(rich_help_panel=_panel, context_settings=_settings)(_verb)

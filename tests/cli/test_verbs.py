@@ -316,3 +316,11 @@ def test_a_clock_that_is_right_is_not_reset(url: str) -> None:
     version = run_json("info", url)["version"]
 
     assert run_json("reset-clock", url) == {"version": version, "changed": False}
+
+
+@pytest.mark.parametrize("verb", ["blame", "locate"])
+def test_a_row_below_zero_is_no_option_but_a_row_that_is_not_there(url: str, verb: str) -> None:
+    result = run(verb, url, "things", "id", "-1")
+
+    assert result.exit_code not in (0, 2)
+    assert "Cannot find row -1" in result.output
