@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import re
+import socket
+import stat
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from spark_pages.errors import StorageError
+
+_PEER = re.compile(r"ipv[46]:(?:\[|%5B)?(.+?)(?:\]|%5D)?:(\d+)")
+"""How gRPC writes the address of a client."""
+
+_DESCRIPTORS = "/dev/fd"
 
 
 class Admission:
@@ -184,3 +194,39 @@ class UnreadAnswers:
                 f"Cannot answer {host}: it has asked for {unread} answers that it does not read.",
                 hint="Read the answers to the end, or `close()` their readers.",
             )
+
+
+class ClientConnection:
+    """The connection of one client, which is closed from outside of Arrow Flight when it is ended.
+
+    Parameters
+    ----------
+    peer
+        As ``ServerCallContext.peer`` gives it.
+    """
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+
+    def end(self) -> None:
+        """Close the connection: whatever waits to send on it fails, and the client's other calls, too."""
+        found = _PEER.fullmatch(self._peer)
+        if found is None:  # no network
+            return
+        wanted = found[1], int(found[2])
+        with suppress(OSError):
+            for name in os.listdir(_DESCRIPTORS):
+                with suppress(OSError):
+                    _shut_down(int(name), wanted)
+
+
+def _shut_down(descriptor: int, wanted: tuple[str, int]) -> None:
+    """Shut down a descriptor if it is a connection to this address."""
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        return
+    with socket.socket(fileno=os.dup(descriptor)) as connection:  # whatever it is by now, it is looked at
+        if connection.family not in (socket.AF_INET, socket.AF_INET6):
+            return
+        host, port = connection.getpeername()[:2]
+        if (host.removeprefix("::ffff:"), port) == (wanted[0].removeprefix("::ffff:"), wanted[1]):
+            connection.shutdown(socket.SHUT_RDWR)

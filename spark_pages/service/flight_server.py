@@ -21,7 +21,13 @@ from spark_pages.boundary import no_thread
 from spark_pages.errors import AccessDeniedError, InvalidInputError, SparkPagesError
 from spark_pages.model.table import NAMESPACE_NAMES
 from spark_pages.runtime import is_out_of_threads
-from spark_pages.service.call_limits import Admission, AdmissionControl, Deadlines, UnreadAnswers
+from spark_pages.service.call_limits import (
+    Admission,
+    AdmissionControl,
+    ClientConnection,
+    Deadlines,
+    UnreadAnswers,
+)
 from spark_pages.service.failures import NO_TOKEN, deadline_error, to_flight
 from spark_pages.service.freshness import SharedLoads
 from spark_pages.service.metadata import MetadataService
@@ -44,6 +50,10 @@ from spark_pages.service.wire import (
 )
 
 _KEPT_FRAMES = 64
+
+GRACE_S = 1.0
+"""A client that reads is told in this time that its call has ended; then its connection is closed."""
+
 _METHODS = (fl.FlightMethod.DO_ACTION, fl.FlightMethod.DO_GET, fl.FlightMethod.LIST_ACTIONS)
 
 Answer = TypeVar("Answer")
@@ -118,6 +128,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         self._workers = ThreadPoolExecutor(settings.calls, thread_name_prefix="spark-pages call")
         self._deadlines = Deadlines(time.monotonic)
         self._unread = UnreadAnswers(settings.calls)
+        self._closings = Deadlines(time.monotonic)
         self.gate = AdmissionControl(settings.calls, metrics.begun, metrics.ended)
         self._actions: dict[str, Callable[[ServiceRequest, Access], dict[str, Any]]] = {
             "open": self._open,
@@ -168,7 +179,8 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         except InvalidInputError:
             pass  # is told below, once it is known that the caller may ask at all
 
-        host = context.peer().rpartition(":")[0]
+        peer = context.peer()
+        host = peer.rpartition(":")[0]
 
         def work(access: Access) -> Frame | BytesFrame:
             self._unread.check(host)
@@ -180,11 +192,20 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         stop_s = time.monotonic() + self._settings.deadline_s
 
         def stream(frame: Frame | BytesFrame, passage: Admission) -> fl.GeneratorStream:
-            batches = _Batches(frame, self._settings, passage, stop_s, partial(self._unread.add, host))
+            batches = _Batches(frame, self._settings, passage, stop_s, partial(self._overdue, peer))
             self._deadlines.watch(batches, stop_s)
             return fl.GeneratorStream(frame.schema, iter(batches))
 
         return self._answer(context, call, work, stream)
+
+    def _overdue(self, peer: str, batches: _Batches) -> None:
+        """Close the connection of a client that does not read, unless it takes in a moment that this is over.
+
+        Flight waits in a thread until its message is read, and cannot be told to stop.
+        """
+        self._unread.add(peer.rpartition(":")[0], batches)
+        batches.connection = ClientConnection(peer)  # there for as long as Flight holds the answer
+        self._closings.watch(batches.connection, time.monotonic() + GRACE_S)
 
     def list_actions(self, _context: fl.ServerCallContext) -> list[tuple[str, str]]:
         """See `pyarrow.flight.FlightServerBase`."""
@@ -197,6 +218,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         """Threads for calls end once their work is done; see `spark_pages.service.serving` for all of it."""
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._deadlines.close()
+        self._closings.close()
 
     # one call
 
@@ -359,6 +381,7 @@ class _Batches:
         self._stop_s = stop_s
         self._overdue = overdue
         self._lock = threading.Lock()
+        self.connection: ClientConnection | None = None
 
     def __iter__(self) -> _Batches:
         return self
@@ -376,7 +399,7 @@ class _Batches:
         return batch if header is None else (batch, header)
 
     def end(self) -> None:
-        """See `Endable`: what Flight is sending goes on to hold one message."""
+        """See `Endable`: Flight holds the message that it is sending until the connection is closed."""
         with self._lock:
             if self._batches is not None:
                 self._release()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import socket
 import threading
 import time
 import weakref
@@ -17,7 +18,8 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import StorageError
-from spark_pages.service.call_limits import AdmissionControl, Deadlines, UnreadAnswers
+from spark_pages.service import flight_server
+from spark_pages.service.call_limits import AdmissionControl, ClientConnection, Deadlines, UnreadAnswers
 from spark_pages.service.flight_server import _Batches
 from spark_pages.service.serving import Serving
 from spark_pages.service.settings import ServiceSettings
@@ -118,7 +120,72 @@ def test_places_are_given_back_at_the_deadline_though_nobody_reads(served):
     assert len(held) >= PLACES
 
 
-def test_a_host_that_leaves_answers_unread_is_refused_until_it_closes_them(served):
+def num_threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def test_threads_and_messages_are_given_back_soon_after_the_deadline_though_nobody_reads(served):
+    store, serving, url = served
+    held = [stall(url, store) for _ in range(PLACES)]
+    unread = serving._flight._unread._by_host
+    ended = time.monotonic() + 30
+    while not unread and time.monotonic() < ended:
+        time.sleep(0.01)
+        unread = serving._flight._unread._by_host
+    answers = [answer for calls in unread.values() for answer in calls]
+    gone = [weakref.ref(answer) for answer in answers]
+    del answers
+
+    while any(each() is not None for each in gone) and time.monotonic() < ended:
+        time.sleep(0.01)
+
+    assert gone
+    assert [each() for each in gone] == [None] * len(gone)
+    assert sp.connect(url, retry_s=10.0).snapshot().table("big").num_rows == 20_000
+    with pytest.raises((fl.FlightError, OSError)):
+        held[0][1].read_all()
+
+
+def test_clients_that_come_again_and_again_and_never_read_leave_no_threads_behind(served):
+    store, serving, url = served
+    before = None
+    for _ in range(4):
+        held = [stall(url, store)]
+        unread = serving._flight._unread
+        deadline = time.monotonic() + 30
+        while not any(len(calls) for calls in unread._by_host.values()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        while any(len(calls) for calls in unread._by_host.values()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not any(len(calls) for calls in unread._by_host.values())
+        before = before or num_threads()
+        del held
+
+    assert num_threads() <= before + 4
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("form", ["{}:{}", "[{}]:{}", "%5B{}%5D:{}"])
+def test_a_connection_is_found_by_its_address_and_others_go_on(host, form):
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as server:
+        one, other = (socket.create_connection(server.getsockname()[:2]) for _ in range(2))
+        ends = [server.accept()[0] for _ in range(2)]
+        peer = f"ipv{6 if ':' in host else 4}:" + form.format(host, one.getsockname()[1])
+
+        ClientConnection(peer).end()
+        ClientConnection("unix:").end()
+        ClientConnection("ipv4:127.0.0.1:1").end()
+
+        other.sendall(b"x")
+        assert one.recv(1) == b""
+        assert ends[1].recv(1) == b"x"
+        for each in (one, other, *ends):
+            each.close()
+
+
+def test_a_host_that_leaves_answers_unread_is_refused_until_it_closes_them(served, monkeypatch):
+    monkeypatch.setattr(flight_server, "GRACE_S", 60.0)
     store, serving, url = served
     held = leave_unread(store, serving, url)
 
