@@ -203,6 +203,7 @@ def test_a_long_index_takes_several_blocks():
     assert len(decode_index(data, around)) == 1 << 14
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_an_index_is_noticed():
     data = encode_index(INDEX_OF, PARTS)
 
