@@ -374,9 +374,10 @@ class Table(TableViews):
         """
         names = find_columns(self.definition, columns)
         check_kind(trace, _TRACE, "trace", "a ReadTrace")
-        if missing not in _MISSING:
+        if not isinstance(missing, str) or missing not in _MISSING:
             raise InvalidInputError(
-                f"missing is {shortened(missing)}: expected {', '.join(map(repr, _MISSING))}."
+                f"Cannot use {shortened(missing)} as missing: it is no way to read deleted rows.",
+                hint=f"Use one of {', '.join(map(repr, _MISSING))}.",
             )
         numbers = row_numbers(rows, self.end_row, self.name)
         live = self._source.are_live(numbers, trace)
@@ -464,6 +465,7 @@ class Table(TableViews):
 
     def are_live(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether each of some rows of the table is live."""
+        rows = row_numbers(rows, self.end_row, self.name)
         live = self._source.are_live(rows)
         return np.ones(len(rows), bool) if live is None else live
 

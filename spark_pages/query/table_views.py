@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 import pyarrow as pa
 
-from spark_pages.arguments import as_names, shortened
+from spark_pages.arguments import as_int, as_names
 from spark_pages.boundary import guarded
-from spark_pages.errors import InvalidInputError, MissingDependencyError
+from spark_pages.errors import InvalidInputError, MissingDependencyError, RowOutOfRangeError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +26,8 @@ class TableViews:
     schema: Any
     num_rows: Any
     read: Any
+    take: Any
+    rows_at: Any
     scan: Any
 
     def dataset(self) -> TableDataset:
@@ -92,20 +95,76 @@ class TableViews:
         """Read all rows batch by batch, as `scan` does."""
         return iter(self.scan())
 
+    def head(self, n: int = 5) -> pa.Table:
+        """Read the first live rows.
+
+        Notes
+        -----
+        Reads the pages that hold them.
+        """
+        return self.read(limit=as_int(n, "n", "a number of rows", 0))
+
+    def sample(self, n: int, seed: int | None = None) -> pa.Table:
+        """Read live rows drawn at random, each at most once, in the order of the table.
+
+        Parameters
+        ----------
+        n
+            How many rows; all of them where the table has fewer.
+        seed
+            A number that gives the same rows again; None for others each time.
+        """
+        count = min(as_int(n, "n", "a number of rows", 0), self.num_rows)
+        seed = None if seed is None else as_int(seed, "seed", "a number", 0)
+        drawn = np.random.default_rng(seed).choice(self.num_rows, count, replace=False, shuffle=False)
+        return self.take(self.rows_at(np.sort(drawn)))
+
+    def count_rows(self, filter: Any = None) -> int:
+        """Count the live rows that meet a condition. Without one, no page is read."""
+        return int(self.num_rows if filter is None else self.read([], filter=filter).num_rows)
+
     @overload
     def __getitem__(self, wanted: str) -> pa.ChunkedArray: ...
     @overload
-    def __getitem__(self, wanted: list[str]) -> pa.Table: ...
+    def __getitem__(self, wanted: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, wanted: list[str] | slice) -> pa.Table: ...
     def __getitem__(self, wanted: Any) -> Any:
-        """Read a column by its name, or some columns by a list of names."""
+        """Read a column by its name, columns by a list of names, or live rows by position.
+
+        ``t["id"]`` is a column and ``t[["id", "name"]]`` a table of two. ``t[5]`` is the sixth live row as a
+        dict, ``t[-1]`` the last one, and ``t[5:10]`` a table of five rows. Row numbers, which `take` and
+        `read` use, count deleted rows too.
+        """
         if isinstance(wanted, str):
             return self.read([wanted]).column(0)
         if isinstance(wanted, list):
             return self.read(as_names(wanted, "columns"))
-        raise InvalidInputError(
-            f"Cannot read {shortened(wanted)} of a table: expected the name of a column or a list of names.",
-            hint="Use take for rows by number, and read(start=…, stop=…) for a range of rows.",
+        if isinstance(wanted, slice):
+            return self._rows_of(wanted)
+        position = as_int(wanted, "the position of a row")
+        count = self.num_rows
+        if not -count <= position < count:
+            raise RowOutOfRangeError(
+                f"Cannot read row {position}: the table has {count} live rows.",
+                hint=f"Use a position from {-count} to {count - 1}.",
+                num_rows=count,
+            )
+        return self.take(self.rows_at([position % count])).to_pylist()[0]
+
+    def _rows_of(self, wanted: slice) -> pa.Table:
+        """Read the live rows of a slice, which may reach past the end as slices of Python do."""
+        start, stop, step = (
+            None if each is None else as_int(each, "an end or step of a slice")
+            for each in (wanted.start, wanted.stop, wanted.step)
         )
+        if step == 0:
+            raise InvalidInputError("Cannot read rows in steps of 0.", hint="Leave the step out.")
+        positions = range(*slice(start, stop, step).indices(self.num_rows))
+        if positions.step != 1 or not positions:
+            return self.take(self.rows_at(np.array(positions, np.int64)))
+        first, last = self.rows_at([positions[0], positions[-1]]).tolist()
+        return self.read(start=first, stop=last + 1)
 
 
 def _require(name: str) -> Any:
