@@ -245,7 +245,7 @@ def test_codec_and_size_of_pages_are_properties_of_the_table_and_of_its_columns(
             "'codec' of table 'x' with value 'lz5': it is not a codec. Set it to 'lz4' or 'none' or 'zstd'",
         ),
         ({"codec.m": "lz4"}, "'codec.m' of table 'x': it ends in no column of the table. End it in one of n"),
-        ({"page_bytes": "many"}, "'page_bytes' of table 'x' is 'many'"),
+        ({"page_bytes": "many"}, "'page_bytes' of table 'x' with value 'many'"),
         ({"page_bytes.n": "12"}, "from 1024"),
     ],
 )
