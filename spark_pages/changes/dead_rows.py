@@ -74,7 +74,10 @@ class DeadRows:
     def _splice(self, record: TransactionRecord, splice: Splice, version: int) -> None:
         pages = self._of(int(splice.table_id))
         if splice.source:
-            raise SnapshotExpiredError(f"Cannot count the rows deleted in version {version}: too many pages.")
+            raise SnapshotExpiredError(
+                f"Cannot count the rows deleted in version {version}: a page manifest lists their marks.",
+                hint=f"`store.changes({version}, {version}, granularity='rows')` names them.",
+            )
         for page in splice.removed:
             pages.pop(page, None)
         nulls = numbers_of(record.stats.column("null_count"))[splice.start : splice.stop].tolist()

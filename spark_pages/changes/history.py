@@ -177,6 +177,13 @@ class RowCountChange:
     removed: int | None
 
 
+def _not_readable() -> SnapshotExpiredError:
+    return SnapshotExpiredError(
+        "Cannot count rows of the version before: it is not readable.",
+        hint="Begin with a later version; `store.info()` has the first.",
+    )
+
+
 class RowCounts:
     """Goes through the commits of a stretch of the log, oldest first.
 
@@ -248,7 +255,7 @@ class RowCounts:
         if not self._may_have_dead_rows(table_id, kinds):
             return moved
         if version < 0 or moved.added is None or moved.removed is None:
-            raise SnapshotExpiredError("The version before is not readable.")
+            raise _not_readable()
         before = 0 if kinds & {*_COMES} else self._dead.count(table_id)
         self._dead.go_on(record, version, intents, table_id)
         more = (0 if kinds & {*_ENDS} else self._dead.count(table_id)) - before
@@ -278,10 +285,7 @@ class RowCounts:
             total = of_table[0][0] if of_table else 0
             return RowCountChange(total - lowest, -lowest)
         if not known:
-            raise SnapshotExpiredError(
-                "Cannot count rows of the version before: it is not readable.",
-                hint="Begin with a later version; `store.info()` has the first.",
-            )
+            raise _not_readable()
         return self._by_length(table_id, intents, kinds, growth)
 
     def _by_length(

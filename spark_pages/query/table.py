@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from spark_pages.arguments import MOST_NUMBER, as_flag, as_int, as_list, check_kind, shortened
+from spark_pages.arguments import MOST_NUMBER, as_choice, as_flag, as_int, as_list, check_kind, shortened
 from spark_pages.arrow.join import empty_table
 from spark_pages.arrow.nested import null_column
 from spark_pages.boundary import guarded
@@ -208,7 +208,7 @@ class Table(TableViews):
             raise InvalidInputError(
                 f"Cannot read the row numbers of table {self.name!r} with its column {ROW!r}: both would "
                 f"have one name.",
-                hint="Leave the column out of columns.",
+                hint="Leave the column out of `columns`.",
             )
         if limit is not None:
             limit = as_int(limit, "limit", "a number of rows", 0)
@@ -374,11 +374,7 @@ class Table(TableViews):
         """
         names = find_columns(self.definition, columns)
         check_kind(trace, _TRACE, "trace", "a ReadTrace")
-        if not isinstance(missing, str) or missing not in _MISSING:
-            raise InvalidInputError(
-                f"Cannot use {shortened(missing)} as missing: it is no way to read deleted rows.",
-                hint=f"Use one of {', '.join(map(repr, _MISSING))}.",
-            )
+        as_choice(missing, "missing", _MISSING)
         numbers = row_numbers(rows, self.end_row, self.name)
         live = self._source.are_live(numbers, trace)
         if live is None:
@@ -395,7 +391,7 @@ class Table(TableViews):
         version = page_version(page.page_id)
         return RowDeletedError(
             f"Cannot read row {row} of table {self.name!r}: it was deleted, in version {version} or before.",
-            hint="Read an earlier version, or pass missing='null' or missing='skip'.",
+            hint="Read an earlier version, or pass `missing='null'` or `missing='skip'`.",
             row=row,
             version=version,
         )

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from spark_pages.arguments import check_names_once, number_list
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.page_options import PageOptions
-from spark_pages.catalog.resolve import check_available, find_column, find_columns
+from spark_pages.catalog.resolve import check_available, find_column, find_columns, show_name
 from spark_pages.errors import InvalidInputError, RowDeletedError, RowOutOfRangeError, SparkPagesError
 from spark_pages.format.values import NOT_ARROW, RowStream, cast_chunks, read_stream
 from spark_pages.model.ids import is_temporary
@@ -191,7 +191,7 @@ def update_rows(
         row = int(numbers[~live][0])
         raise RowDeletedError(
             f"Cannot update row {row} of table {table!r}: it was deleted.",
-            hint="Update live rows only; row_numbers() of the table gives their numbers.",
+            hint="Update live rows only; `Table.row_numbers` gives their numbers.",
             row=row,
         )
     before = staged.definitions.get(table_id)
@@ -210,7 +210,7 @@ def delete_rows(state: TransactionState, definition: TableDefinition, table: str
     if not definition.aligned:
         raise InvalidInputError(
             f"Cannot delete rows of table {table!r}: it is not aligned, so its columns do not share rows.",
-            hint="Create the table with aligned=True.",
+            hint="Create the table with `aligned=True`.",
         )
     staged.ddl.check_not_truncated(definition, "delete rows of")
     numbers, highest = _checked_rows(table, rows)
@@ -220,7 +220,7 @@ def delete_rows(state: TransactionState, definition: TableDefinition, table: str
         if highest < before.end_row + max(appended.values(), default=0):
             raise InvalidInputError(
                 f"Cannot delete row {highest} of table {table!r}: this transaction appended it.",
-                hint="Commit first, and delete the row in another transaction.",
+                hint="Commit first, and delete the row in another `store.transaction()`.",
             )
         raise row_out_of_range(int(numbers[numbers >= before.end_row][0]), before.end_row, f"table {table!r}")
     deleted = staged.deleted.get(table_id, np.zeros(0, np.int64))
@@ -302,8 +302,9 @@ def rewrite_marks(
             continue
         if table_id in staged.deleted:
             raise InvalidInputError(
-                f"Cannot delete rows of table {definition.name!r} in the transaction that shortens it.",
-                hint="Do one of them in another transaction.",
+                f"Cannot delete rows of table {show_name(definition)!r}: it becomes shorter in this "
+                "transaction.",
+                hint="Do one of them in another `store.transaction()`.",
             )
         splices += shorten_marks(table_of(definition), end_row)
     state.held_bytes += sum(map(_held_by, splices))

@@ -389,7 +389,7 @@ class Transaction(CatalogVerbs):
         if (rows is None) == (where is None) or where is False:
             raise InvalidInputError(
                 f"Cannot delete rows of table {table!r}: give rows or where, and one of them only.",
-                hint="where=True deletes all rows.",
+                hint="`where=True` deletes all rows.",
             )
         state.pin_latest()
         definition = self._names.to_write(table)

@@ -151,7 +151,7 @@ def test_a_transaction_cannot_delete_rows_of_a_table_that_it_shortens():
     for name in ("n", "s"):
         txn.directory("t").update_latest_entry_count(name, 8)
 
-    with pytest.raises(InvalidInputError, match="in the transaction that shortens it"):
+    with pytest.raises(InvalidInputError, match="it becomes shorter in this transaction"):
         txn.commit()
 
 
