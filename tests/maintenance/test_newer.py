@@ -120,7 +120,7 @@ def test_a_catalog_of_a_newer_release_is_told_as_such(rich: Store, monkeypatch: 
     def refuse(_: object) -> None:
         raise UnsupportedFormatError("The catalog has columns that this release does not know.")
 
-    monkeypatch.setattr("spark_pages.maintenance.verify.verify.told_table_zero", refuse)
+    monkeypatch.setattr("spark_pages.maintenance.verify.verify.stored_table_zero", refuse)
 
     check_left_alone(rich.object_store, commit_key(rich.snapshot().version))
 

@@ -55,7 +55,7 @@ def narrowed(
     txn.append("t", {"k": values})
     store.restore(version=before)
     with monkeypatch.context() as old_rule:
-        old_rule.setattr(evolution, "_takes", lambda *_: True)
+        old_rule.setattr(evolution, "_accepts_pages", lambda *_: True)
         txn.commit()
     return Store(store.object_store)
 
