@@ -5,7 +5,6 @@ Derived from the definitions before and after, so that every change has a name, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -142,6 +141,12 @@ def _whole(verb: str, definition: TableDefinition) -> Difference:
     return Difference(f"{verb} {kind}", {kind: show_name(definition) if kind == "table" else definition.name})
 
 
+def _in_words(change: Difference) -> str:
+    """Write a change as text: ``rename column (column=delay, from=delay, to=late_by, table=flights)``."""
+    named = ", ".join(f"{name}={value}" for name, value in change.parameters.items())
+    return f"{change.operation} ({named})" if named else change.operation
+
+
 def headed(
     operation: str | None, parameters: Mapping[str, str], changes: Sequence[Difference], moves_rows: bool
 ) -> tuple[str, dict[str, str]]:
@@ -164,6 +169,5 @@ def headed(
         operation = names.pop() if len(names) == 1 else "change definitions"
     told: dict[str, str] = {}
     if changes:
-        listed = [{"operation": each.operation, **each.parameters} for each in changes]
-        told = {CHANGES: json.dumps(listed, ensure_ascii=False)}
+        told = {CHANGES: "; ".join(map(_in_words, changes))}
     return operation or "write", {**told, **parameters}

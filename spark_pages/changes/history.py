@@ -4,7 +4,6 @@ Pure.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -41,7 +40,7 @@ HISTORY_SCHEMA = pa.schema(
         ("tables_created", pa.int64()),
         ("app_id", pa.string()),
         ("app_version", pa.int64()),
-        ("parameters", pa.string()),
+        ("parameters", pa.map_(pa.string(), pa.string())),
         ("checkpoint", pa.int64()),
         ("min_readable", pa.int64()),
         ("transaction", pa.string()),
@@ -122,7 +121,7 @@ def _upkeep_row(version: int | None, note: UpkeepNote) -> dict[str, object]:
         "operation": note.operation,
         "writer": note.writer,
         "read_version": note.reached,
-        "parameters": json.dumps(written, sort_keys=True),
+        "parameters": sorted(written.items()),
     }
 
 
@@ -144,7 +143,7 @@ def _row(commit: Commit, record: TransactionRecord, moved: RowCountChange) -> di
         "tables_created": kinds.count(IntentKind.CREATE),
         "app_id": record.app_id,
         "app_version": record.app_version,
-        "parameters": json.dumps(dict(record.parameters), sort_keys=True),
+        "parameters": sorted(record.parameters.items()),
         "checkpoint": commit.checkpoint.version if commit.checkpoint else None,
         "min_readable": record.retention.min_readable if record.retention else None,
         "transaction": record.token,

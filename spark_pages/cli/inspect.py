@@ -49,18 +49,18 @@ def info(
     snapshot = store.snapshot(version, timestamp, tag)
     found = _described(snapshot)
     facts = {
-        "url": url,
+        "url": store.url,
         "version": snapshot.version,
         "timestamp": snapshot.timestamp,
-        "tables": len(found),
-        **{key: sum(each[key] for each in found) for key in ("rows", "pages", "bytes")},
+        "num_tables": len(found),
+        **{key: sum(each[key] for each in found) for key in ("num_rows", "num_pages", "size_bytes")},
         **store.info().as_dict(),
     }
     if json:
         output.print_json(facts)
     else:
         told = {key: _in_words(value) for key, value in facts.items()}
-        output.print_facts("Store", {**told, "bytes": size(facts["bytes"])})
+        output.print_facts("Store", {**told, "size_bytes": size(facts["size_bytes"])})
 
 
 def _in_words(fact: object) -> object:
@@ -90,7 +90,7 @@ def tables(
         output.print_json({"version": snapshot.version, "tables": found})
         return
     rows = [[*{**each, "columns": len(each["columns"])}.values()] for each in found]
-    names = ["name", "columns", "rows", "pages", "bytes"]
+    names = ["table", "columns", "num_rows", "num_pages", "size_bytes"]
     output.print_rows(f"Tables at version {snapshot.version}", names, rows)
 
 
@@ -103,7 +103,7 @@ def history(
     """What was committed, newest first."""
     found = open_stored(url, profile).history(limit)
     if json:
-        output.print_json({"history": found.to_pylist()})
+        output.print_json({"history": output.records_of(found)})
         return
     names = ["version", "timestamp", "operation", "rows_added", "pages_added", "pages_removed", "writer"]
     output.print_table("History", found.select(names))
@@ -123,9 +123,9 @@ def pages(
     snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)
     found = output.with_shown_ids(snapshot.table(table).pages(column))
     if json:
-        output.print_json({"version": snapshot.version, "pages": found.to_pylist()})
+        output.print_json({"version": snapshot.version, "pages": output.records_of(found)})
         return
-    names = ["column", "position", "first_row", "entry_count", "page_id", "path", "offset", "actual_len"]
+    names = ["column", "page_position", "first_row", "entry_count", "page_id", "path", "offset", "actual_len"]
     output.print_table(f"Pages of {table} at version {snapshot.version}", found.select(names))
 
 
@@ -150,7 +150,7 @@ def locate(
         "row_in_page": found.row_in_page,
         "entry_count": found.page.entry_count,
         "kind": found.page.kind.name.lower(),
-        "disk_path": found.page.disk_path,
+        "path": found.page.disk_path or None,
         "offset": found.page.offset,
         "actual_len": found.page.actual_len,
     }
@@ -211,8 +211,8 @@ def read(
     if json:
         document = {
             "version": snapshot.version,
-            "columns": {field.name: str(field.type) for field in shown.schema},
-            "rows": shown.to_pylist(),
+            "columns": output.columns_of(shown.schema),
+            "rows": output.records_of(shown),
             "truncated": shown.num_rows < found.num_rows,
             "pages_touched": len(trace.page_ids),
             "requests": trace.requests,
@@ -248,11 +248,11 @@ def _described(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 def _description(name: str, table: Table) -> dict[str, Any]:
     return {
-        "name": name,
-        "columns": {field.name: str(field.type) for field in table.schema},
-        "rows": table.num_rows,
-        "pages": sum(table.directory.chain(column).num_pages for column in table.columns),
-        "bytes": bytes_of(table),
+        "table": name,
+        "columns": output.columns_of(table.schema),
+        "num_rows": table.num_rows,
+        "num_pages": sum(table.directory.chain(column).num_pages for column in table.columns),
+        "size_bytes": bytes_of(table),
     }
 
 
@@ -335,9 +335,9 @@ def sql(
     truncated = shown.num_rows < found.num_rows
     if json:
         document = {
-            "columns": [{"name": field.name, "type": str(field.type)} for field in shown.schema],
+            "columns": output.columns_of(shown.schema),
             "rows": output.rows_of(shown),  # lists: two columns may have one name
-            "row_count": None if truncated else found.num_rows,  # counting would compute all of them
+            "num_rows": None if truncated else found.num_rows,  # counting would compute all of them
             "truncated": truncated,
         }
         output.print_json(document)
@@ -373,7 +373,7 @@ def report(
     path = Path(file).expanduser()
     _write(path, page)
     if json:
-        output.print_json({"path": str(path), "bytes": len(page)})
+        output.print_json({"output": str(path), "size_bytes": len(page)})
     else:
         output.say(f"{path}: {size(len(page))}")
 

@@ -39,8 +39,8 @@ def verify(
         names = ["fault", "object", "what", "what to do"]
         rows = [itemgetter("kind", "key", "what", "remedy")(fault) for fault in told["faults"]]
         output.print_findings("Faults", names, rows)
-    if told["pages_read"] < told["pages"] and pages != "all" and not json:
-        read, there = told["pages_read"], told["pages"]
+    if told["pages_read"] < told["num_pages"] and pages != "all" and not json:
+        read, there = told["pages_read"], told["num_pages"]
         output.say(f"{read:,} of {there:,} pages were read; --pages all reads every page")
     output.exit_unless(told["ok"])
 
@@ -72,7 +72,7 @@ def repair(
 
     plan = plan_repair(open_object_store(url, options_of(url, profile)), pages=pages)
     done = plan.execute() if apply and not plan.refused else ()
-    lost = [{"object": f.key, "what": f.what, "remedy": f.remedy} for f in plan.beyond]
+    lost = [{"key": f.key, "what": f.what, "remedy": f.remedy} for f in plan.beyond]
     if json:
         steps = plan.table().to_pylist()
         output.print_json(
@@ -117,7 +117,7 @@ def doctor(
     found = examine(url, options_of(url, profile))
     if json:
         checks = [
-            {"check": c.name, "status": c.status.value, "found": c.found, "remedy": c.remedy}
+            {"name": c.name, "status": c.status.value, "found": c.found, "remedy": c.remedy}
             for c in found.checks
         ]
         output.print_json({"url": found.url, "ok": found.ok, "checks": checks})
@@ -164,7 +164,7 @@ def leases(url: Url, profile: Profile = None, json: Json = False) -> None:
     """Who holds which version readable, and until when."""
     found = open_stored(url, profile).leases()
     if json:
-        output.print_json({"leases": found.to_pylist()})
+        output.print_json({"leases": output.records_of(found)})
         return
     output.print_table("Leases", found)
 
@@ -173,7 +173,7 @@ def claims(url: Url, profile: Profile = None, json: Json = False) -> None:
     """List who has claimed which rows, and until when."""
     found = open_stored(url, profile).claims()
     if json:
-        output.print_json({"claims": found.to_pylist()})
+        output.print_json({"claims": output.records_of(found)})
         return
     output.print_table("Claims", found)
 
@@ -194,7 +194,7 @@ def claim(
     lasting = timedelta(seconds=seconds)
     taken = open_stored(url, profile).claim(table, columns, start, stop, owner=owner, duration=lasting)
     if json:
-        output.print_json({"owner": owner, "claims": len(taken.claims)})
+        output.print_json({"owner": owner, "num_claims": len(taken.claims)})
     else:
         output.say(f"{owner} has claimed rows of {len(taken.claims)} columns")
 
@@ -203,7 +203,7 @@ def release(url: Url, owner: OwnerName, profile: Profile = None, json: Json = Fa
     """Release all that an owner has claimed."""
     released = open_stored(url, profile).release_claims(owner)
     if json:
-        output.print_json({"owner": owner, "released": released})
+        output.print_json({"owner": owner, "num_claims": released})
     else:
         output.say(f"{owner}: {released} claims released")
 
@@ -212,8 +212,9 @@ def _show(plan: list[dict[str, Any]]) -> None:
     import pyarrow as pa
 
     if plan:
-        sums = pa.Table.from_pylist(plan).group_by("reason").aggregate([("key", "count"), ("bytes", "sum")])
-        shown = sums.sort_by("reason").rename_columns(["reason", "objects", "bytes"])
+        grouped = pa.Table.from_pylist(plan).group_by("reason")
+        sums = grouped.aggregate([("key", "count"), ("size_bytes", "sum")])
+        shown = sums.sort_by("reason").rename_columns(["reason", "objects", "size_bytes"])
         output.print_table("What goes", shown)
     output.say("nothing was deleted; --apply does it")
 

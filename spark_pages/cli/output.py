@@ -77,16 +77,60 @@ def print_table(title: str, table: pa.Table) -> None:
 
 def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
     """The values of a table that is shown, row by row."""
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return list(zip(*map(_values, table.columns), strict=True))
+
+
+def columns_of(schema: pa.Schema) -> list[dict[str, str]]:
+    """Return names and types of columns; a list, because two of a query may have one name."""
+    return [{"name": field.name, "type": str(field.type)} for field in schema]
+
+
+def records_of(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table as JSON objects, maps as objects too."""
+    return [dict(zip(table.column_names, row, strict=True)) for row in rows_of(table)]
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    kind = column.type
+    values: list[Any] = column.to_pylist()
+    if not _holds_map(kind):
+        return values
+    return [_with_objects(value, kind) for value in values]
+
+
+def _holds_map(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_map(kind) or any(
+        _holds_map(kind.field(index).type) for index in range(kind.num_fields)
+    )
+
+
+def _with_objects(value: Any, kind: pa.DataType) -> Any:
+    """Return a value with its maps as objects; where keys repeat or are no texts, as lists of pairs."""
+    import pyarrow as pa
+
+    if value is None or not _holds_map(kind):
+        return value
+    if pa.types.is_map(kind):
+        pairs = [(key, _with_objects(item, kind.item_type)) for key, item in value]
+        made = dict(pairs) if all(isinstance(key, str) for key, _ in pairs) else {}
+        return made if len(made) == len(pairs) else pairs
+    if pa.types.is_struct(kind):
+        return {field.name: _with_objects(value[field.name], field.type) for field in kind}
+    if isinstance(value, list):
+        return [_with_objects(each, kind.field(0).type) for each in value]
+    return value
 
 
 def with_shown_ids(table: pa.Table) -> pa.Table:
-    """Page ids are 16 hex digits, as people are shown them everywhere."""
+    """Write page ids and checksums as 16 hex digits: a number of JSON holds 53 bits."""
     import pyarrow as pa
 
     for place, name in enumerate(table.column_names):
-        if name in ("page_id", "old_page_id"):
-            ids = [None if number is None else f"{number:016x}" for number in table[name].to_pylist()]
+        if name in ("page_id", "old_page_id", "checksum"):
+            numbers = table[name].to_pylist()
+            ids = [None if number is None else f"{number % (1 << 64):016x}" for number in numbers]
             table = table.set_column(place, name, pa.array(ids, pa.string()))
     return table
 
@@ -167,8 +211,12 @@ def print_result(title: str, told: Mapping[str, Any], as_json: bool, hidden: Seq
         print_json(told)
     else:
         shown = {name: value for name, value in told.items() if name not in ("ok", "job", *hidden)}
-        sizes = {name: size(value) for name, value in shown.items() if name.startswith("bytes")}
+        sizes = {name: size(value) for name, value in shown.items() if _is_size(name) and value is not None}
         print_facts(title, {**shown, **sizes})
+
+
+def _is_size(name: str) -> bool:
+    return name.startswith("bytes") or name.endswith("_bytes")
 
 
 def exit_unless(ok: bool, code: int = FAILED) -> None:

@@ -62,7 +62,7 @@ def tags(url: Url, profile: Profile = None, json: Json = False) -> None:
     """The tags and the versions that they name."""
     found = [{"tag": name, "version": version} for name, version in open_stored(url, profile).tags().items()]
     if json:
-        output.print_json({"tags": found})
+        output.print_json({"tags": {each["tag"]: each["version"] for each in found}})
     else:
         output.print_rows("Tags", ["tag", "version"], [list(each.values()) for each in found])
 
@@ -123,7 +123,7 @@ def changes(
     found = store.changes(start, end, table, granularity.value)
     found = output.with_shown_ids(found)
     if json:
-        output.print_json({"start": start, "end": end, "changes": found.to_pylist()})
+        output.print_json({"start_version": start, "end_version": end, "changes": output.records_of(found)})
         return
     if granularity is Granularity.ROWS:
         found = found.drop_columns(["table_id", "field_id"])

@@ -27,8 +27,8 @@ CLAIMS_SCHEMA = pa.schema(
     [
         ("table", pa.string()),
         ("column", pa.string()),
-        ("start", pa.int64()),
-        ("stop", pa.int64()),
+        ("first_row", pa.int64()),
+        ("end_row", pa.int64()),
         ("owner", pa.string()),
         ("fence", pa.int64()),
         ("expires_at", pa.timestamp("us", "UTC")),
@@ -127,8 +127,8 @@ class ClaimVerbs:
     def claims(self: Claimable) -> pa.Table:
         """List claims, those of one table together.
 
-        ``table``, ``column``, ``start``, ``stop``, ``owner``, ``fence``, ``expires_at`` and ``live``. A claim
-        that is not live keeps nobody away: it has expired, or its owner has died on this machine.
+        ``table``, ``column``, ``first_row``, ``end_row``, ``owner``, ``fence``, ``expires_at`` and ``live``.
+        A claim that is not live keeps nobody away: it has expired, or its owner has died on this machine.
         """
         return claims_table(self, self._runtime)
 
@@ -151,8 +151,8 @@ def claims_table(store: Claimable, runtime: Runtime) -> pa.Table:
             {
                 "table": None if definition is None else show_name(definition),
                 "column": columns[0] if columns else None,
-                "start": claim.first_row,
-                "stop": claim.end_row,
+                "first_row": claim.first_row,
+                "end_row": claim.end_row,
                 "owner": claim.owner,
                 "fence": claim.fence,
                 "expires_at": bounded(claim.expires_at_us),

@@ -50,6 +50,15 @@ LOCATION_COLUMNS = ("kind", "path", "offset", "alloc_len", "data")
 """The columns that say where a page is; two descriptions of one page may differ in them."""
 
 
+_KINDS = pa.array(["file", "inline", "constant"])
+"""Names of `PageKind`, by number."""
+
+
+def kind_names(kinds: pa.Array) -> pa.Array:
+    """Return the kinds of pages as text: ``file``, ``inline`` or ``constant``."""
+    return _KINDS.take(kinds)
+
+
 def no_stats(num_pages: int) -> pa.RecordBatch:
     """Statistics of pages of which nothing is known."""
     return pa.RecordBatch.from_arrays(

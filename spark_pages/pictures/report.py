@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 
@@ -148,7 +147,7 @@ def _changed(store: Store, shown: Table, names: list[str]) -> Picture | None:
 def _compaction(store: Store, history: pa.Table) -> Markup | None:
     for each in history.select(["version", "operation", "parameters", "pages_removed"]).to_pylist():
         if each["operation"] == "compact pages" and each["pages_removed"]:
-            name = json.loads(each["parameters"]).get("table", "")
+            name = dict(each["parameters"]).get("table", "")
             after = store.snapshot(version=each["version"])
             before = store.snapshot(version=each["version"] - 1)
             if name in after.tables() and name in before.tables():

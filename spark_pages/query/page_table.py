@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from spark_pages.arrow.columns import number_column
 from spark_pages.errors import InvalidInputError
 from spark_pages.model.chain import ColumnChain, RunSlice
-from spark_pages.model.page_schema import STATS_SCHEMA
+from spark_pages.model.page_schema import STATS_SCHEMA, kind_names
 from spark_pages.model.run import PageRun
 
 
@@ -28,14 +28,14 @@ def page_table(column: str, pages: RunSlice, position: int) -> pa.Table:
     Returns
     -------
     pyarrow.Table
-        ``column``, ``position``, ``first_row``, the fields of a descriptor, and ``null_count``.
+        ``column``, ``page_position``, ``first_row``, the fields of a descriptor, and ``null_count``.
     """
     run = pages.run
     prefix = run.prefix_entries.astype(np.int64)
     table = pa.table(
         {
             "column": pa.repeat(pa.scalar(column), run.num_pages),
-            "position": np.arange(position, position + run.num_pages, dtype=np.int64),
+            "page_position": np.arange(position, position + run.num_pages, dtype=np.int64),
             "first_row": pages.first_row + prefix - run.numbers("entry_count"),
         }
     )
@@ -43,6 +43,8 @@ def page_table(column: str, pages: RunSlice, position: int) -> pa.Table:
         value = run.pages.column(field.name)
         if pa.types.is_dictionary(field.type):
             value = value.cast(pa.string())
+        if field.name == "kind":
+            value = kind_names(value)
         if field.name != "data":
             table = table.append_column(field.name, value)
     return table.append_column("null_count", run.stats.column("null_count"))
@@ -89,7 +91,7 @@ def blocks_of(
     Returns
     -------
     pyarrow.Table
-        ``block``, its ``first_row`` and ``end_row``; ``column``, ``field_id``, ``position`` of the page in
+        ``block``, its ``first_row`` and ``end_row``; ``column``, ``field_id``, ``page_position`` in
         its chain; ``start`` and ``stop``, the rows of the page that are in the block; the place of the page,
         and its statistics as the format has them.
 
@@ -122,11 +124,12 @@ def _of_column(name: str, field_id: int, pages: PageRun, edges: Numbers) -> pa.T
         "end_row": number_column(edges[block + 1], pa.int64()),
         "column": pa.repeat(pa.scalar(name), len(page)),
         "field_id": pa.repeat(pa.scalar(field_id, pa.int32()), len(page)),
-        "position": taken,
+        "page_position": taken,
         "start": number_column(np.maximum(edges[block] - begins[page], 0), pa.int64()),
         "stop": number_column(np.minimum(edges[block + 1], ends[page]) - begins[page], pa.int64()),
     }
     columns |= {each: described.column(each) for each in _PAGE_COLUMNS}
     columns["path"] = columns["path"].cast(pa.string())
+    columns["kind"] = kind_names(columns["kind"])
     stats = pages.stats.take(taken)
     return pa.table(columns | {each: stats.column(each) for each in STATS_SCHEMA.names})

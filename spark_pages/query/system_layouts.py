@@ -135,8 +135,8 @@ LAYOUTS: Mapping[str, Layout] = {
             "table_id": (pa.int64(), partial(_plain, "table_id")),
             "namespace": (pa.string(), CatalogRows.namespaces),
             "name": _NAME,
-            "columns": (pa.int32(), _columns),
-            "row_count": (pa.int64(), _row_counts),
+            "num_columns": (pa.int32(), _columns),
+            "num_rows": (pa.int64(), _row_counts),
             "aligned": (
                 pa.bool_(),
                 lambda rows: rows.from_metadata(pa.bool_(), lambda told: told["aligned"]),

@@ -63,7 +63,7 @@ class SystemTable(Table):
     Notes
     -----
     Nothing is read before rows are asked for: then, which rows of table 0 are true, and what the columns
-    asked for need. ``row_count`` asks the chain of each table how long it is. Where a filter names the tables
+    asked for need. ``num_rows`` asks the chain of each table how long it is. Where a filter names the tables
     that it is about, or compares plain columns, only pages of table 0 that may hold such rows are read.
     """
 

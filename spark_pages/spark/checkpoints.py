@@ -92,7 +92,7 @@ def checkpoint(
     told |= {
         "version": made.version,
         "key": made.location.key,
-        "bytes": objects.counts.bytes_written + spread.bytes_written,
+        "bytes_written": objects.counts.bytes_written + spread.bytes_written,
         "segments": spread.segments,
         "tasks": spread.tasks,
     }

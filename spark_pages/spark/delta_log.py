@@ -333,7 +333,7 @@ class DeltaLog:
 
     def _metadata(self, now_ms: int) -> dict[str, Any]:
         fields = [
-            {"name": field.name, "type": _TYPES[field.type], "nullable": True, "metadata": {}}
+            {"name": field.name, "type": _delta_type(field.type), "nullable": True, "metadata": {}}
             for field in self.table.schema
         ]
         token = self._runtime.token()
@@ -368,6 +368,14 @@ class DeltaLog:
         hint = {"version": state.version, "size": len(actions)}
         self._objects.put(f"{self._folder}_last_checkpoint", json.dumps(hint).encode())
         return len(data)
+
+
+def _delta_type(kind: pa.DataType) -> str | dict[str, Any]:
+    """Return a type as a Delta schema writes it."""
+    if pa.types.is_map(kind):
+        key, value = _delta_type(kind.key_type), _delta_type(kind.item_type)
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    return _TYPES[kind]
 
 
 def _line(action: Mapping[str, Any]) -> bytes:

@@ -33,8 +33,9 @@ def compact_log(url: str, *, dry_run: bool = False, profile: str | None = None) 
     Returns
     -------
     dict
-        ``ok``, ``version``, ``compacted`` (slots below are in ranges), ``written`` (ranges), ``bytes``,
-        ``keys``, ``seconds``; of a dry run ``to_write`` (ranges, at most) in place of the three before it.
+        ``ok``, ``version``, ``compacted`` (slots below are in ranges), ``written`` (ranges),
+        ``bytes_written``, ``keys``, ``seconds``; of a dry run ``to_write`` (ranges, at most) in place of the
+        three before it.
     """
     store = store_of(store_url(url, profile))
     state = store.snapshot().log.state
@@ -55,7 +56,7 @@ def compact_log(url: str, *, dry_run: bool = False, profile: str | None = None) 
         "version": state.version,
         "compacted": done.compacted,
         "written": len(done.keys),
-        "bytes": done.size_bytes,
+        "bytes_written": done.size_bytes,
         "keys": list(done.keys),
     }
 
@@ -81,8 +82,8 @@ def publish(
     -------
     dict
         ``ok``, ``seconds``, and what `Published` says; of a dry run the same of what would be done, without
-        ``bytes_written``; besides ``published`` (the newest checkpoint that the tables show, -1 for none) and
-        ``commits`` (how many would be added to history and change feed).
+        ``bytes_written``; besides ``published_checkpoint`` (the newest checkpoint that the tables show, -1
+        for none) and ``commits`` (how many would be added to history and change feed).
     """
     address = store_url(url, profile)
     if dry_run:
@@ -105,7 +106,7 @@ def _planned_publication(log: Log, history: bool) -> dict[str, Any]:
     told = {
         "dry_run": True,
         "version": log.known().state.version,
-        "published": published,
+        "published_checkpoint": published,
         "checkpoint": publisher.newest,
         "checkpoints": checkpoints,
         "files_added": publisher.files_added,

@@ -198,12 +198,12 @@ def reconstruct_snapshot(
         **_source_json(source),
         "ok": not differing,
         "chains": len(counts.layout.chains),
-        "pages": num_pages,
+        "num_pages": num_pages,
         "equal_to_local": not differing if check else None,
         "differences": differing[:5],
         "output": made.location.key if made else output.path if output else None,
-        "form": output.form if output else None,
-        "bytes": size_bytes,
+        "format": output.form if output else None,
+        "bytes_written": size_bytes,
     }
 
 

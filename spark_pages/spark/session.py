@@ -290,4 +290,12 @@ def _address(url: str | None, profile: str | None) -> str:
 
 def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
     for batch in table.to_batches(max_chunksize=4096):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        yield from zip(*map(_values, batch.columns), strict=True)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return the values of a column as Spark takes them from Python: maps as dicts."""
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_map(column.type):
+        return [None if value is None else dict(value) for value in values]
+    return values

@@ -72,7 +72,7 @@ def ingest(
     plan = plan_write(store_url(url, profile), rows.schema, overwrite, options)
     told: dict[str, Any] = {"ok": True, "table": options.table, "created": plan.creates}
     if dry_run:
-        told |= {"dry_run": True, "version": plan.read_version, "rows": rows.count()}
+        told |= {"dry_run": True, "version": plan.read_version, "num_rows": rows.count()}
     else:
         phase(f"writing rows into {options.table}", rows.known(), "rows")
         tasks = [] if plan.is_applied else rows.write(plan)
@@ -85,8 +85,8 @@ def ingest(
         made = _history_of(plan.url, version if num_rows else None)
         told |= {
             "version": version,
-            "rows": num_rows,
-            "pages": pc.sum(made.column("pages_added"), min_count=0).as_py(),
+            "num_rows": num_rows,
+            "num_pages": pc.sum(made.column("pages_added"), min_count=0).as_py(),
             "bytes_written": pc.sum(made.column("bytes_added"), min_count=0).as_py(),
             "tasks": len(tasks),
             "already_landed": plan.is_applied,
@@ -148,21 +148,23 @@ def export(
         "ok": True,
         "table": table,
         "version": snapshot.version,
-        "rows": snapshot.table(table).num_rows,
+        "num_rows": snapshot.table(table).num_rows,
         "output": target.path,
         "format": target.format,
     }
     if dry_run:
         return {**told, "dry_run": True}
-    phase(f"writing rows of {table}", told["rows"], "rows")
+    phase(f"writing rows of {table}", told["num_rows"], "rows")
     if spark is None:
         rows = snapshot.table(table).scan()
         schema = spark_schema(rows.schema)
-        told["bytes"] = folder.write_here(schema, (to_spark(batch, schema) for batch in _counted(rows)))
+        told["bytes_written"] = folder.write_here(
+            schema, (to_spark(batch, schema) for batch in _counted(rows))
+        )
     else:
         reading = spark.read.format("spark_pages").options(table=table, versionAsOf=snapshot.version)
         reading = reading.option("profile", profile) if profile else reading
-        told["bytes"] = folder.write(reading.load(url))
+        told["bytes_written"] = folder.write(reading.load(url))
     return told
 
 

@@ -85,18 +85,18 @@ def vacuum(
         done = store.vacuum(retention, orphans and spark is None)
         told = {
             "version": store.snapshot().version if done.version is None else done.version,
-            "oldest": done.oldest,
+            "min_readable": done.oldest,
             "objects": done.objects,
-            "bytes": done.size_bytes,
+            "size_bytes": done.size_bytes,
             "spared": done.spared,
         }
     else:
         plan = store.vacuum_plan(retention, orphans and spark is None)
         told = {
             "version": plan.version,
-            "oldest": plan.retention.min_readable,
+            "min_readable": plan.retention.min_readable,
             "objects": plan.objects.num_rows,
-            "bytes": plan.size_bytes,
+            "size_bytes": plan.size_bytes,
             "reasons": plan.counts,
         }
         if listed:
@@ -106,7 +106,7 @@ def vacuum(
         found = find_orphans(spark, address)
         told |= {
             "orphans": found.num_rows,
-            "orphan_bytes": pc.sum(found.column("bytes")).as_py() or 0,
+            "orphan_bytes": pc.sum(found.column("size_bytes")).as_py() or 0,
         }
         if apply:
             delete_objects(spark, address, found)
@@ -116,7 +116,7 @@ def vacuum(
 _SEGMENTS_OF_A_TASK = 16
 _VERSIONS_OF_A_TASK = 64
 
-_LISTED = pa.schema([("key", pa.string()), ("bytes", pa.int64())])
+_LISTED = pa.schema([("key", pa.string()), ("size_bytes", pa.int64())])
 
 
 def find_orphans(spark: SparkSession, url: str) -> pa.Table:

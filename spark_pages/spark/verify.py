@@ -65,7 +65,7 @@ def verify(
         "objects": found.objects,
         "checkpoints": found.checkpoints,
         "checkpoints_replayed": found.replayed,
-        "pages": found.pages,
+        "num_pages": found.pages,
         "pages_read": found.pages_read,
         "bytes_read": found.bytes_read,
         "tasks": by_executors.tasks if by_executors else 0,

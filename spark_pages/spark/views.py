@@ -161,6 +161,12 @@ def _tables(snapshot: Snapshot, query: ViewQuery) -> list[str]:
 
 # showing
 
+
+def _shown_type(field: pa.Field) -> pa.DataType:
+    """Return the type of a column of page descriptors in the views, where kinds are text."""
+    return pa.string() if field.name == "kind" else spark_type(field.type)
+
+
 _TABLES_SCHEMA = pa.schema(
     [
         ("table", pa.string()),
@@ -189,7 +195,7 @@ _CHAINS_SCHEMA = pa.schema(
         ("field_id", pa.int32()),
         ("num_pages", pa.int64()),
         ("num_rows", pa.int64()),
-        ("stored_bytes", pa.int64()),
+        ("size_bytes", pa.int64()),
         ("num_files", pa.int64()),
         ("smallest_page_rows", pa.int64()),
         ("largest_page_rows", pa.int64()),
@@ -201,22 +207,22 @@ _SEGMENTS_SCHEMA = pa.schema(
         ("level", pa.int32()),
         ("part", pa.string()),
         ("key", pa.string()),
-        ("first_table", pa.int64()),
-        ("first_field", pa.int32()),
-        ("last_table", pa.int64()),
-        ("last_field", pa.int32()),
+        ("first_table_id", pa.int64()),
+        ("first_field_id", pa.int32()),
+        ("last_table_id", pa.int64()),
+        ("last_field_id", pa.int32()),
         ("num_pages", pa.int64()),
-        ("length", pa.int64()),
-        ("stats_length", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("stats_bytes", pa.int64()),
     ]
 )
 _PAGES_SCHEMA = pa.schema(
     [
         ("table", pa.string()),
         ("column", pa.string()),
-        ("position", pa.int64()),
+        ("page_position", pa.int64()),
         ("first_row", pa.int64()),
-        *((f.name, spark_type(f.type)) for f in PAGE_SCHEMA if f.name != "data"),
+        *((f.name, _shown_type(f)) for f in PAGE_SCHEMA if f.name != "data"),
         ("null_count", pa.int64()),
     ]
 )
@@ -297,7 +303,7 @@ def _chain_row(table: Table, column: str) -> dict[str, object]:
         "field_id": table.definition.field_ids[column],
         "num_pages": chain.num_pages,
         "num_rows": chain.num_rows,
-        "stored_bytes": stored_bytes,
+        "size_bytes": stored_bytes,
         "num_files": len(paths),
         "smallest_page_rows": min(sizes, default=None),
         "largest_page_rows": max(sizes, default=None),
@@ -314,13 +320,13 @@ def _show_segments(url: str, query: ViewQuery, _: ViewPartition) -> pa.Table:
             "level": level,
             "part": part.digest,
             "key": segment_key(node.digest),
-            "first_table": node.first[0],
-            "first_field": node.first[1],
-            "last_table": node.last[0],
-            "last_field": node.last[1],
+            "first_table_id": node.first[0],
+            "first_field_id": node.first[1],
+            "last_table_id": node.last[0],
+            "last_field_id": node.last[1],
             "num_pages": node.pages,
-            "length": node.length,
-            "stats_length": node.stats_length,
+            "size_bytes": node.length,
+            "stats_bytes": node.stats_length,
         }
         for level, parts in checkpoint.levels().items()
         for part in parts

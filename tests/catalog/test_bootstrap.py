@@ -138,7 +138,7 @@ def first_release(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_a_later_release_reads_a_store_of_the_first_one_as_it_is(first_release, later):
     store = sp.open(first_release)
 
-    shown = store.snapshot().table("system.tables").read(["name", "row_count"])
+    shown = store.snapshot().table("system.tables").read(["name", "num_rows"])
 
     assert set(shown["name"].to_pylist()) == {"catalog", *store.snapshot().tables()}
     assert told(store).schema.names == module.table_zero(0).schema.names[:-2]

@@ -38,17 +38,26 @@ def shown(store: Store, table: str, *columns: str, **version: int) -> list[dict]
 
 
 def test_every_table_is_shown_with_its_name_and_rows_the_catalogs_own_among_them(flights):
-    columns = ["namespace", "name", "columns", "row_count", "aligned", "comment", "properties", "created_by"]
+    columns = [
+        "namespace",
+        "name",
+        "num_columns",
+        "num_rows",
+        "aligned",
+        "comment",
+        "properties",
+        "created_by",
+    ]
     own, *made = shown(flights, "tables", *columns)
 
-    assert (own["namespace"], own["name"], own["columns"]) == ("system", "catalog", 13)
-    assert own["row_count"] == flights.snapshot().table("system.catalog").num_rows
+    assert (own["namespace"], own["name"], own["num_columns"]) == ("system", "catalog", 13)
+    assert own["num_rows"] == flights.snapshot().table("system.catalog").num_rows
     assert made == [
         {
             "namespace": "default",
             "name": "flights",
-            "columns": 2,
-            "row_count": 3,
+            "num_columns": 2,
+            "num_rows": 3,
             "aligned": True,
             "comment": "one row a flight",
             "properties": [("owner", "etl")],
@@ -57,8 +66,8 @@ def test_every_table_is_shown_with_its_name_and_rows_the_catalogs_own_among_them
         {
             "namespace": "sales",
             "name": "orders",
-            "columns": 2,
-            "row_count": 0,
+            "num_columns": 2,
+            "num_rows": 0,
             "aligned": False,
             "comment": None,
             "properties": [],
@@ -151,11 +160,11 @@ def test_a_transaction_sees_the_catalog_with_what_it_has_staged(flights):
         txn.append("planes", {"n": [1], "s": ["x"]})
         txn.drop_table("flights")
 
-        staged = txn.table("system.tables").read(["name", "row_count"]).to_pylist()
+        staged = txn.table("system.tables").read(["name", "num_rows"]).to_pylist()
 
     assert [row for row in staged if row["name"] != "catalog"] == [
-        {"name": "orders", "row_count": 0},
-        {"name": "planes", "row_count": 1},
+        {"name": "orders", "num_rows": 0},
+        {"name": "planes", "num_rows": 1},
     ]
 
 
@@ -189,7 +198,7 @@ CONDITIONS = {
     "tables": [
         "name = 'flights'", "name in ('orders', 'nothing', null)", "name = 'orders' or name = 'flights'",
         "namespace = 'sales' and name = 'orders'", "created_by = 1 and name < 'g'", "name = 'none'",
-        "name = 'flights' or row_count = 2", "not name = 'flights'", "table_id > 2", "name = 'catalog'",
+        "name = 'flights' or num_rows = 2", "not name = 'flights'", "table_id > 2", "name = 'catalog'",
     ],
     "columns": [
         "\"table\" = 'flights'", "\"table\" in ('flights', 'orders') and name = 's'", "name = 's'",

@@ -21,7 +21,7 @@ def test_compact_log_tells_what_it_wrote(tmp_path: Path) -> None:
     due = json.loads(planned.stdout)
     facts = json.loads(first.stdout)
     sizes = [(tmp_path / "s" / key).stat().st_size for key in facts["keys"]]
-    assert (facts["compacted"], facts["written"], facts["bytes"]) == (18, 2, sum(sizes))
+    assert (facts["compacted"], facts["written"], facts["bytes_written"]) == (18, 2, sum(sizes))
     assert (due["version"], due["compacted"], due["to_write"]) == (17, 0, facts["written"])
     assert second.exit_code == 0
     assert "18" in second.stdout

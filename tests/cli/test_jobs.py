@@ -93,9 +93,9 @@ def test_files_come_in_by_one_commit_and_once(url: str, rows: Path) -> None:
     planned = told(*job, "--dry-run")
     first, again = told(*job, *once), told(*job, *once)
 
-    assert (planned["rows"], planned["version"]) == (30_000, 1)
-    assert (first["rows"], first["version"]) == (30_000, 2)
-    assert (again["rows"], again["version"], again["already_landed"]) == (0, 2, True)
+    assert (planned["num_rows"], planned["version"]) == (30_000, 1)
+    assert (first["num_rows"], first["version"]) == (30_000, 2)
+    assert (again["num_rows"], again["version"], again["already_landed"]) == (0, 2, True)
     table = sp.open(url).snapshot().table("t")
     assert table.schema.types == NUMBERS.types
     assert table.read(["n"])["n"].to_pylist() == [*range(30_000), *range(30_000)]
@@ -110,7 +110,7 @@ def test_files_and_stores_are_found_by_url_too(
 
     done = told("ingest", scheme + url, "--table", "t", "--format", "parquet", "--path", f"{scheme}{rows}")
 
-    assert (done["rows"], done["version"]) == (30_000, 2)
+    assert (done["num_rows"], done["version"]) == (30_000, 2)
     assert sp.open(url).snapshot().table("t").num_rows == 60_000
     assert {each.name for each in tmp_path.iterdir()} == {"rows", "store"}
 
@@ -228,7 +228,7 @@ def test_the_ending_of_a_path_tells_its_format(url: str, tmp_path: Path) -> None
 
     done = told("ingest", url, "--table", "new", "--path", tmp_path / "rows.PARQUET", "--create")
 
-    assert done["rows"] == 2
+    assert done["num_rows"] == 2
     for path, form in {
         "a.csv": "csv",
         "x/*.jsonl.gz": "json",
@@ -333,8 +333,8 @@ def test_a_table_goes_out_whole_or_not_at_all(url: str, tmp_path: Path) -> None:
     (tmp_path / "out" / "mine.txt").write_text("mine")
     again = told(*job, "--overwrite")
 
-    assert first["rows"] == again["rows"] == 30_000
-    assert first["bytes"] == sum(each.stat().st_size for each in (tmp_path / "out").iterdir())
+    assert first["num_rows"] == again["num_rows"] == 30_000
+    assert first["bytes_written"] == sum(each.stat().st_size for each in (tmp_path / "out").iterdir())
     assert "is there already" in refused["error"]["message"]
     assert pq.read_table(tmp_path / "out").equals(sp.open(url).snapshot().table("t").read())
     assert {each.name for each in tmp_path.iterdir()} == {"out", "rows", "store"}
@@ -411,7 +411,7 @@ def test_a_snapshot_is_reconstructed_and_compared_in_this_process(url: str, tmp_
     assert planned["commits"] == done["commits"] == 1
     assert done["equal_to_local"]
     written = pq.read_table(tmp_path / "pages")
-    assert written.num_rows == done["pages"]
+    assert written.num_rows == done["num_pages"]
     held = sum(store.snapshot().table(name).pages().num_rows for name in ("t", "system.catalog"))
     assert written.num_rows == held
 
@@ -420,7 +420,7 @@ def test_verify_says_how_many_pages_it_has_not_read(url: str) -> None:
     shown = CliRunner().invoke(app, ["verify", url])
     sample, every = told("verify", url), told("verify", url, "--pages", "all")
 
-    assert every["pages_read"] == every["pages"] > sample["pages_read"] > 0
+    assert every["pages_read"] == every["num_pages"] > sample["pages_read"] > 0
     told_of = f"{sample['pages_read']} of {sample['pages']} pages were read; --pages all reads every page"
     assert told_of in shown.output
     assert "--pages all" not in CliRunner().invoke(app, ["verify", url, "--pages", "all"]).output

@@ -103,7 +103,7 @@ def test_a_report_can_be_asked_for_as_json(address: str, tmp_path: Path) -> None
 
     result = run("report", address, target, "--json")
 
-    assert json.loads(result.stdout) == {"path": str(target), "bytes": target.stat().st_size}
+    assert json.loads(result.stdout) == {"output": str(target), "size_bytes": target.stat().st_size}
     assert run("report", address, "-", "--json").exit_code == 2
 
 

@@ -33,7 +33,7 @@ def test_json_keeps_columns_of_the_same_name_apart(url):
             {"name": "n", "type": "int32"},
         ],
         "rows": [[1, "a", 1]],
-        "row_count": None,
+        "num_rows": None,
         "truncated": True,
     }
 

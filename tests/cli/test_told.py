@@ -151,11 +151,11 @@ def test_few_rows_that_ride_in_the_commit_are_told_with_their_pages_and_bytes(ur
     first, again = told_by_verb("ingest", url, *once), told_by_verb("ingest", url, *once)
 
     made = sp.open(url).history(limit=1).to_pylist()[0]
-    assert (first["rows"], first["version"]) == (2, NEWEST + 1)
-    assert (first["pages"], first["bytes_written"]) == (made["pages_added"], made["bytes_added"])
-    assert first["pages"] > 0
+    assert (first["num_rows"], first["version"]) == (2, NEWEST + 1)
+    assert (first["num_pages"], first["bytes_written"]) == (made["pages_added"], made["bytes_added"])
+    assert first["num_pages"] > 0
     assert first["bytes_written"] > 0
-    assert (again["rows"], again["pages"], again["version"]) == (0, 0, NEWEST + 1)
+    assert (again["num_rows"], again["num_pages"], again["version"]) == (0, 0, NEWEST + 1)
 
 
 def test_rows_that_are_none_are_told_with_no_pages(url: str) -> None:
@@ -163,7 +163,7 @@ def test_rows_that_are_none_are_told_with_no_pages(url: str) -> None:
 
     told = told_by_verb("ingest", url, *DEEDS["ingest"])
 
-    assert (told["rows"], told["pages"], told["bytes_written"], told["version"]) == (0, 0, 0, NEWEST)
+    assert (told["num_rows"], told["num_pages"], told["bytes_written"], told["version"]) == (0, 0, 0, NEWEST)
 
 
 def test_faults_are_told_those_that_matter_first(url: str) -> None:

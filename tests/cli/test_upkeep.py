@@ -58,10 +58,17 @@ def test_delta_tables_are_planned_and_published_by_the_verb(url: str) -> None:
     nothing = told("publish-delta", url, "--dry-run")
 
     counts = "checkpoint", "checkpoints", "files_added", "files_removed"
-    assert (planned["published"], planned["checkpoint"], planned["commits"]) == (-1, 7, 8)
+    assert (planned["published_checkpoint"], planned["checkpoint"], planned["commits"]) == (-1, 7, 8)
     assert [planned[name] for name in counts] == [done[name] for name in counts]
     assert [planned_again[name] for name in counts] == [done_again[name] for name in counts]
-    assert (planned_again["published"], planned_again["checkpoints"]) == (7, 2)
-    assert (nothing["published"], nothing["commits"], *map(nothing.get, counts)) == (9, 0, 9, 0, 0, 0)
+    assert (planned_again["published_checkpoint"], planned_again["checkpoints"]) == (7, 2)
+    assert (nothing["published_checkpoint"], nothing["commits"], *map(nothing.get, counts)) == (
+        9,
+        0,
+        9,
+        0,
+        0,
+        0,
+    )
     assert done["checkpoint"] == 7
     assert DeltaTable(f"{url}/_log/segments").transaction_version("spark_pages-segments") == 9

@@ -46,7 +46,7 @@ def test_vacuum_shows_the_plan_and_deletes_only_when_told_to(folder):
     assert before <= after_plan
     assert planned["applied"] is False
     assert planned["reasons"]["page file"] == 2
-    assert sum(each["bytes"] for each in planned["plan"]) == planned["bytes"]
+    assert sum(each["size_bytes"] for each in planned["plan"]) == planned["size_bytes"]
     assert "page file" in shown
     assert "nothing was deleted" in shown
     assert applied["applied"] is True

@@ -66,17 +66,21 @@ def test_a_store_that_was_created_has_no_tables(tmp_path: Path) -> None:
     assert run_json("tables", tmp_path / "new") == {"version": 0, "tables": []}
 
 
+def named(columns: list[dict[str, str]]) -> dict[str, str]:
+    return {each["name"]: each["type"] for each in columns}
+
+
 def test_info_counts_what_the_store_holds(url: str) -> None:
     facts = run_json("info", url)
 
-    assert (facts["version"], facts["tables"], facts["rows"]) == (2, 1, 100)
-    assert facts["pages"] >= 3
+    assert (facts["version"], facts["num_tables"], facts["num_rows"]) == (2, 1, 100)
+    assert facts["num_pages"] >= 3
 
 
 def test_tables_are_listed_as_of_a_version(url: str) -> None:
     now, first = run_json("tables", url), run_json("tables", url, "--version", 0)
 
-    assert now["tables"][0]["columns"] == {"id": "int64", "name": "string", "weight": "double"}
+    assert named(now["tables"][0]["columns"]) == {"id": "int64", "name": "string", "weight": "double"}
     assert first["tables"] == []
 
 
@@ -108,7 +112,7 @@ def test_read_gives_the_rows_asked_for_in_their_order(url: str) -> None:
     document = run_json("read", url, "things", "--rows", "7,5", "--columns", "name,id")
 
     assert document["rows"] == [{"name": "n0", "id": 7}, {"name": "n5", "id": -5}]
-    assert document["columns"] == {"name": "string", "id": "int64"}
+    assert named(document["columns"]) == {"name": "string", "id": "int64"}
 
 
 def test_read_as_of_an_old_version_gives_the_old_value(url: str) -> None:
@@ -204,7 +208,7 @@ def test_a_checkpoint_names_the_version_that_it_holds(url: str) -> None:
     made = run_json("checkpoint", url)
 
     assert made["version"] == 2
-    assert run_json("info", url)["rows"] == 100
+    assert run_json("info", url)["num_rows"] == 100
 
 
 @pytest.mark.parametrize(
@@ -303,12 +307,12 @@ def test_rows_are_claimed_listed_and_released(url: str) -> None:
     refused = run("claim", url, "things", "--owner", "you", "--json")
     released = run_json("release", url, "me")
 
-    assert taken == {"owner": "me", "claims": 1}
-    assert [(each["table"], each["column"], each["stop"], each["owner"]) for each in listed] == [
+    assert taken == {"owner": "me", "num_claims": 1}
+    assert [(each["table"], each["column"], each["end_row"], each["owner"]) for each in listed] == [
         ("things", "id", 5, "me")
     ]
     assert refused.exit_code != 0
-    assert released == {"owner": "me", "released": 1}
+    assert released == {"owner": "me", "num_claims": 1}
     assert run_json("claims", url) == {"claims": []}
 
 

@@ -102,7 +102,7 @@ def note_history(store: Store, notes: Notes, seen: int) -> int:
     history = history.filter(pc.field("transaction").is_valid() & (pc.field("version") > seen))
     rows = history.select([*_TOLD, *_COUNTED]).to_pylist()
     for row in sorted(rows, key=lambda row: row["version"]):  # stable: of one version in their order
-        notes.write(**{**row, "parameters": json.loads(row["parameters"])})
+        notes.write(**{**row, "parameters": dict(row["parameters"])})
         seen = row["version"]
     return seen
 

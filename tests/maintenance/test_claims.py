@@ -30,7 +30,7 @@ def past(clock: Clock) -> Past:
 
 
 def held(past: Past) -> list[tuple[str, int, int]]:
-    return [(row["owner"], row["start"], row["stop"]) for row in past.store.claims().to_pylist()]
+    return [(row["owner"], row["first_row"], row["end_row"]) for row in past.store.claims().to_pylist()]
 
 
 def test_rows_that_another_owner_holds_cannot_be_claimed_and_the_owner_is_named(past: Past):

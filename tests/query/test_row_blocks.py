@@ -35,7 +35,7 @@ def rows_of(table: Table, block: pa.Table, column: str) -> list[object]:
     pages = table.directory.chain(column).all_pages()
     found: list[object] = []
     for part in block.filter(pc.equal(block["column"], column)).to_pylist():
-        (values,) = table.page_values(column, [pages.descriptor(part["position"])])
+        (values,) = table.page_values(column, [pages.descriptor(part["page_position"])])
         found += values[part["start"] : part["stop"]].to_pylist()
     return found
 
@@ -59,7 +59,7 @@ def test_a_block_of_a_column_s_page_lists_that_page_whole_and_alone(table):
 
     own = blocks.filter(pc.equal(blocks["column"], "s"))
     pages = table.pages("s")
-    assert own["position"].to_pylist() == own["block"].to_pylist() == list(range(pages.num_rows))
+    assert own["page_position"].to_pylist() == own["block"].to_pylist() == list(range(pages.num_rows))
     assert own["start"].to_pylist() == [0] * pages.num_rows
     assert own["stop"].to_pylist() == pages["entry_count"].to_pylist()
 

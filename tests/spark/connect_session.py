@@ -52,7 +52,7 @@ def main(url: str, folder: Path, remote: str) -> dict[str, Any]:
     told["rows_written"] = sp.open(url).snapshot().table("flights").num_rows
     rows.write.parquet(str(folder / "rows"))
     brought = ingest(spark, url, External("parquet", str(folder / "rows"), {}), WriteOptions("flights"))
-    told["rows_ingested"] = brought["rows"]
+    told["rows_ingested"] = brought["num_rows"]
     until = sp.open(url).snapshot().version
     feed = spark.readStream.format("spark_pages").option("view", "changes").load(url)
     sink = feed.writeStream.format("spark_pages").option("checkpointLocation", str(folder / "checkpoint"))

@@ -87,12 +87,12 @@ print(
             "rows": rows,
             "ids": sorted(ids),
             "history": sorted(row[0] for row in history),
-            "rebuilt": rebuilt["pages"],
+            "rebuilt": rebuilt["num_pages"],
             "rebuilt_ids": rebuilt_ids,
-            "taken": taken["rows"],
+            "taken": taken["num_rows"],
             "exported": spark.read.format("delta").load(f"{store}-exported").count(),
             "exported versions": spark.sql(f"DESCRIBE HISTORY delta.`{store}-exported`").count(),
-            "exported bytes": [exported["bytes"], again["bytes"]],
+            "exported bytes": [exported["bytes_written"], again["bytes_written"]],
             "there before": there,
         }
     )

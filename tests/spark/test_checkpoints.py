@@ -117,7 +117,7 @@ def test_what_is_few_is_written_by_the_driver_and_starts_no_spark(own_history: H
     done = checkpoint(own_history.url, start)
 
     assert done["tasks"] == 0
-    assert done["bytes"] > 0
+    assert done["bytes_written"] > 0
     assert own_history.store.verify("none").ok
 
 

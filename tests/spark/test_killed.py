@@ -81,7 +81,7 @@ def test_an_ingest_that_is_killed_and_run_again_brings_every_row_once(
 
     table = sp.open(store.url).snapshot().table("t")
     assert done["ok"]
-    assert done["already_landed"] or done["rows"] == ROWS
+    assert done["already_landed"] or done["num_rows"] == ROWS
     assert sorted(table.read(["n"]).column("n").to_pylist()) == list(range(ROWS))
     assert store.verify("all").ok
 
@@ -144,7 +144,7 @@ def test_jobs_that_write_a_folder_or_a_checkpoint_may_be_killed_and_run_again(
     killed("reconstruct_snapshot", as_checkpoint, tmp_path, 0.05)
     made = submit("reconstruct_snapshot", as_checkpoint)
 
-    assert exported["rows"] == ROWS
+    assert exported["num_rows"] == ROWS
     assert pq.read_table(rows).equals(expected)
     assert rebuilt["equal_to_local"]
     assert pq.read_table(pages).equals(pq.read_table(undisturbed))

@@ -69,7 +69,7 @@ def test_the_output_holds_every_descriptor_in_chain_order(
 
     written = pq.read_table(output)
     assert written_orders(written) == chain_orders(history.store)
-    assert result["pages"] == written.num_rows
+    assert result["num_pages"] == written.num_rows
     assert result["equal_to_local"] is None
 
 
@@ -137,4 +137,4 @@ def test_without_a_check_or_an_output_all_pages_are_computed_and_counted(
     result = reconstruct_snapshot(spark, history.url, check=False)
 
     snapshot = history.store.snapshot().log
-    assert result["pages"] == sum(snapshot.chain(key).num_pages for key in snapshot.chain_keys())
+    assert result["num_pages"] == sum(snapshot.chain(key).num_pages for key in snapshot.chain_keys())

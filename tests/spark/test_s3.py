@@ -122,7 +122,7 @@ def test_every_job_by_spark_submit_reaches_the_store_by_the_name_of_a_profile(
 
     after = sp.open(url, storage_options=server.options())
     table = after.snapshot().table("flights")
-    assert ingested["rows"] == exported["rows"] == 5_000
+    assert ingested["num_rows"] == exported["num_rows"] == 5_000
     assert compacted["tasks"] > 0
     assert table.pages("id").num_rows < pages
     assert table.read().equals(rows)

@@ -45,7 +45,7 @@ def test_a_table_of_a_database_comes_in_by_jdbc_in_one_commit(
     again = ingest(spark, store.url, External("jdbc", None, options), into)
 
     rows = store.snapshot().table("planes").read()
-    assert (done["rows"], done["tasks"], again["already_landed"]) == (1_000, 3, True)
+    assert (done["num_rows"], done["tasks"], again["already_landed"]) == (1_000, 3, True)
     assert rows.column("N").to_pylist() == list(range(1_000))
     assert rows.column("TAIL").to_pylist() == [f"N{n}" for n in range(1_000)]
     assert rows.column("SEATS").to_pylist() == [n % 400 or None for n in range(1_000)]

@@ -110,7 +110,7 @@ def test_delta_tables_go_out_and_come_in_by_spark_submit_with_the_jars_of_delta(
     tables = sp.open(own_history.url).snapshot()
     assert error["type"] == "MissingDependencyError"
     assert "--packages io.delta:delta-spark_4.2_2.13:4.4.0" in error["hint"]
-    assert taken["rows"] == exported["rows"] == tables.table("flights").num_rows
+    assert taken["num_rows"] == exported["num_rows"] == tables.table("flights").num_rows
     before, after = (tables.table(name).read(["id", "carrier"]) for name in ("flights", "back"))
     assert after.sort_by("id").to_pydict() == before.to_pydict()
 

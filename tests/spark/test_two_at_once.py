@@ -56,7 +56,7 @@ def test_two_ingests_of_one_application_version_bring_every_row_once(
     done = twice(lambda: ingest(spark, own_history.url, source, into))
 
     table = own_history.store.snapshot().table("flights")
-    assert [each["rows"] for each in done] == [20_000, 20_000]
+    assert [each["num_rows"] for each in done] == [20_000, 20_000]
     assert {each["version"] for each in done} == {own_history.latest + 1}
     assert table.read(start=before).equals(rows)
     check_store(own_history.store)

@@ -58,7 +58,7 @@ def test_chains_add_up_to_their_pages(spark: SparkSession, history: History) -> 
     found = view(spark, history, "chains").filter("num_pages > 0").toArrow()
 
     keys = ["table", "column"]
-    sums = ["num_rows", "stored_bytes", "num_pages"]
+    sums = ["num_rows", "size_bytes", "num_pages"]
     assert found.select([*keys, *sums]).sort_by([(key, "ascending") for key in keys]).to_pydict() == {
         **expected.sort_by([(key, "ascending") for key in keys]).select(keys).to_pydict(),
         **dict(

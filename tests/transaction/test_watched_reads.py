@@ -33,15 +33,15 @@ def two() -> Store:
 @pytest.mark.parametrize(
     "look",
     [
-        lambda txn: txn.snapshot.table("system.tables").read(["row_count"]),
-        lambda txn: txn.snapshot.table("system.tables").read(["name"], filter="row_count > 2"),
-        lambda txn: txn.snapshot.table("system.tables").read(["row_count"], filter="name = 't'"),
-        lambda txn: txn.snapshot.table("system.tables").aggregate("row_count"),
-        lambda txn: txn.snapshot.table("system.tables").scan(["row_count"]).read_all(),
-        lambda txn: txn.snapshot.table("system.tables").take([0], ["row_count"]),
+        lambda txn: txn.snapshot.table("system.tables").read(["num_rows"]),
+        lambda txn: txn.snapshot.table("system.tables").read(["name"], filter="num_rows > 2"),
+        lambda txn: txn.snapshot.table("system.tables").read(["num_rows"], filter="name = 't'"),
+        lambda txn: txn.snapshot.table("system.tables").aggregate("num_rows"),
+        lambda txn: txn.snapshot.table("system.tables").scan(["num_rows"]).read_all(),
+        lambda txn: txn.snapshot.table("system.tables").take([0], ["num_rows"]),
         lambda txn: txn.snapshot._repr_html_(),
-        lambda txn: txn.table("system.tables").read(["row_count"]),
-        lambda txn: txn.table("system.tables").read(filter="row_count = 3"),
+        lambda txn: txn.table("system.tables").read(["num_rows"]),
+        lambda txn: txn.table("system.tables").read(filter="num_rows = 3"),
     ],
 )
 def test_to_count_rows_through_the_catalog_is_to_read_them(two, look):
@@ -59,7 +59,7 @@ def test_to_count_rows_through_the_catalog_is_to_read_them(two, look):
     "look",
     [
         lambda txn: txn.snapshot.table("system.tables").read(["name", "columns"]),
-        lambda txn: txn.snapshot.table("system.tables").read(["row_count"], filter="name = 'u'"),
+        lambda txn: txn.snapshot.table("system.tables").read(["num_rows"], filter="name = 'u'"),
         lambda txn: txn.snapshot.tables(),
         lambda txn: txn.table("system.columns").read(),
     ],
@@ -79,7 +79,7 @@ def test_a_table_that_is_new_in_the_transaction_is_nobody_elses(two):
     reader.create_table("mine", ROWS.schema)
     reader.append("mine", ROWS)
     reader.table("mine").read()
-    reader.table("system.tables").read(["row_count"])
+    reader.table("system.tables").read(["num_rows"])
     with two.transaction() as txn:
         txn.set_properties({"a": "b"})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from uuid import uuid4
 
 import numpy as np
@@ -77,7 +76,7 @@ def test_a_version_is_named_by_number_time_or_tag_and_the_history_says_how(ten, 
     assert rows_of(ten) == rows_of(ten, 2)
     (newest,) = ten.history(limit=1).to_pylist()
     assert newest["operation"] == "restore"
-    assert json.loads(newest["parameters"]) == {"version": "2", given: str(named[given])}
+    assert dict(newest["parameters"]) == {"version": "2", given: str(named[given])}
 
 
 @pytest.mark.parametrize("given", [{}, {"version": 2, "tag": "x"}])

@@ -63,7 +63,7 @@ class VacuumExecutor:
         self._commits = commits
         self._plan = plan
         self._sizes: dict[str, int] = dict(
-            zip(*(plan.objects.column(name).to_pylist() for name in ("key", "bytes")), strict=True)
+            zip(*(plan.objects.column(name).to_pylist() for name in ("key", "size_bytes")), strict=True)
         )
         self._gone: list[int] = []  # bytes of each object that was still there: others may have been quicker
 

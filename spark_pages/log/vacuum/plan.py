@@ -13,7 +13,7 @@ from spark_pages.display.markup import card, facts, joined, table, tag
 from spark_pages.display.text import count, size
 from spark_pages.model.actions import Retention
 
-OBJECTS_SCHEMA = pa.schema([("key", pa.string()), ("bytes", pa.int64()), ("reason", pa.string())])
+OBJECTS_SCHEMA = pa.schema([("key", pa.string()), ("size_bytes", pa.int64()), ("reason", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class VacuumPlan:
     @property
     def size_bytes(self) -> int:
         """Bytes of all objects."""
-        return pc.sum(self.objects.column("bytes")).as_py() or 0
+        return pc.sum(self.objects.column("size_bytes")).as_py() or 0
 
     def __repr__(self) -> str:
         what = ", ".join(f"{count} × {reason}" for reason, count in self.counts.items())
@@ -85,9 +85,9 @@ class VacuumPlan:
         return f"VacuumPlan(versions {self.retention.min_readable} to {self.version} stay; {goes})"
 
     def _repr_html_(self) -> str:
-        sums = self.objects.group_by("reason").aggregate([("key", "count"), ("bytes", "sum")])
+        sums = self.objects.group_by("reason").aggregate([("key", "count"), ("size_bytes", "sum")])
         rows = [
-            [each["reason"], each["key_count"], size(each["bytes_sum"])]
+            [each["reason"], each["key_count"], size(each["size_bytes_sum"])]
             for each in sums.sort_by("reason").to_pylist()
         ]
         heading = joined(tag("b", "plan of a vacuum"), " · nothing was deleted yet; execute() does it")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 
 import pytest
@@ -44,7 +43,7 @@ def gone(before: dict[str, int], after: dict[str, int]) -> tuple[int, int]:
 def told(store: Store) -> tuple[int, int]:
     """The same as the history tells it, of all vacuums."""
     rows = [row for row in store.history().to_pylist() if row["operation"] == "delete objects"]
-    parameters = [json.loads(row["parameters"]) for row in rows]
+    parameters = [dict(row["parameters"]) for row in rows]
     assert all(row["transaction"] is None for row in rows)
     return sum(int(each["objects"]) for each in parameters), sum(int(each["bytes"]) for each in parameters)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 
 import pyarrow.compute as pc
@@ -249,7 +248,7 @@ def test_the_history_tells_of_a_vacuum():
     history = past.store.history().to_pylist()
     newest = next(row for row in history if row["transaction"] is not None)
     assert (newest["operation"], newest["version"]) == ("vacuum", result.version)
-    assert json.loads(newest["parameters"])["oldest"] == str(result.oldest)
+    assert dict(newest["parameters"])["oldest"] == str(result.oldest)
 
 
 def test_a_store_is_written_and_opened_after_a_vacuum_as_before():
