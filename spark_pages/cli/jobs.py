@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from spark_pages.cli.arguments import DryRun, Json, Profile, Url
+from spark_pages.cli.arguments import DryRun, Json, Profile, Tag, Timestamp, Url, Version, open_stored
 from spark_pages.cli.inspect import bytes_of
 from spark_pages.cli.output import exit_unless, print_result
 
@@ -103,7 +103,9 @@ def export(
     table: Table,
     output: Annotated[str, typer.Option(help="A folder.", show_default=False)],
     format: Annotated[str, typer.Option(help="parquet or delta.")] = "parquet",
-    version: Annotated[int | None, typer.Option(help="The newest by default.", show_default=False)] = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    tag: Tag = None,
     overwrite: Overwrite = False,
     option: Options = None,
     dry_run: DryRun = False,
@@ -119,6 +121,8 @@ def export(
     target = External(format, output, named_options(option or []))
     folder = OutputFolder(format, target.check_target(), overwrite, target.options)
     folder.check(url)
+    if timestamp is not None or tag is not None:
+        version = open_stored(url, profile).snapshot(version, timestamp, tag).version
     small = dry_run or (folder.is_local and _table_bytes(url, table, version, profile) <= SMALL_BYTES)
     spark = None if small else _session("export", delta=format == "delta", source=True)
     told = bring(
@@ -129,10 +133,9 @@ def export(
 
 def reconstruct_snapshot(
     url: Url,
-    version: Annotated[int | None, typer.Option(help="The newest by default.", show_default=False)] = None,
-    timestamp: Annotated[
-        str | None, typer.Option(help="The last version not later than this, ISO 8601.", show_default=False)
-    ] = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    tag: Tag = None,
     output: Annotated[
         str | None, typer.Option(help="A folder for the descriptors.", show_default=False)
     ] = None,
@@ -149,21 +152,14 @@ def reconstruct_snapshot(
 
     Exit code 1 where they differ.
     """
-    from spark_pages.errors import InvalidInputError
     from spark_pages.spark.reconstruct import Output
     from spark_pages.spark.reconstruct import reconstruct_snapshot as rebuild
-    from spark_pages.spark.serialization import store_of, store_url
 
-    if version is not None and timestamp is not None:
-        raise InvalidInputError(
-            "Cannot reconstruct a version: a version and a timestamp were given.",
-            hint="Give one of --version and --timestamp.",
-        )
     made: Output | None = None
     if output or format:
         made = Output(cast("Form", format or "parquet"), output, overwrite)
         made.folder(url)
-    shown = store_of(store_url(url, profile)).snapshot(version, timestamp).log
+    shown = open_stored(url, profile).snapshot(version, timestamp, tag).log
     pages = sum(shown.chain(key).num_pages for key in shown.chain_keys())
     small = dry_run or (format != "delta" and pages <= SMALL_PAGES)
     spark = None if small else _session("reconstruct_snapshot", delta=format == "delta")

@@ -16,6 +16,7 @@ from spark_pages.errors import InvalidInputError, SparkPagesError
 from spark_pages.job_result import USAGE, exit_code, exit_code_of, failure_document
 from spark_pages.progress import MODES, reporting, stderr_apart
 from spark_pages.spark.failures import spark_failing
+from spark_pages.spark.serialization import store_of, store_url
 from spark_pages.spark.task_counts import spark_tasks
 
 if TYPE_CHECKING:
@@ -96,6 +97,22 @@ def arguments(job: str, description: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="as of spark-pages; a job always prints JSON")
     return parser
+
+
+def add_version_choice(parser: argparse.ArgumentParser) -> None:
+    """Add ``--version``, ``--timestamp`` and ``--tag``, of which one at most may be given."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--version", type=int, help="the newest by default")
+    which.add_argument("--timestamp", help="the last version not later than this, ISO 8601")
+    which.add_argument("--tag", help="the version that this tag names")
+
+
+def chosen_version(given: argparse.Namespace) -> int | None:
+    """Return the version that the arguments of `add_version_choice` name; None for the newest."""
+    if given.timestamp is None and given.tag is None:
+        return given.version  # type: ignore[no-any-return]
+    store = store_of(store_url(given.url, given.profile))
+    return store.snapshot(timestamp=given.timestamp, tag=given.tag).version
 
 
 def named_options(texts: Sequence[str]) -> dict[str, str]:

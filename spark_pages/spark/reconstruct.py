@@ -148,9 +148,9 @@ def reconstruct_snapshot(
     -------
     dict
         ``ok``, ``version``, ``checkpoint`` (version it stands on, or None), ``segments``, ``commits``,
-        ``chains``, ``pages``, ``equal_to_local`` (None without `check`),
+        ``chains``, ``num_pages``, ``equal_to_local`` (None without `check`),
         ``differences`` (the first few chains that differ), ``output`` (a folder, or the key of a checkpoint),
-        ``form``, ``bytes`` (written), ``seconds``.
+        ``format``, ``bytes_written``, ``seconds``.
 
     Raises
     ------

@@ -20,6 +20,7 @@ from spark_pages.changes.row_changes import ROW_CHANGES_SCHEMA
 from spark_pages.cli.app import app
 from spark_pages.query.system_layouts import LAYOUTS
 from spark_pages.spark import views
+from spark_pages.spark.jobs import export, reconstruct_snapshot
 from spark_pages.spark.options import ViewQuery
 from spark_pages.spark.publish import CHANGES, HISTORY
 
@@ -159,3 +160,27 @@ def test_maps_of_users_are_objects_and_others_stay_pairs(tmp_path: Path) -> None
 
     assert [row["m"] for row in rows] == [{"a": 1, "b": 2}, [["a", 1], ["a", 2]], None]
     assert rows[0]["s"] == {"inner": {"a": 1, "b": 2}}
+
+
+@pytest.mark.parametrize(
+    "arguments", ["export {url} --table t --output {url}-as-of", "reconstruct-snapshot {url}"]
+)
+@pytest.mark.parametrize(("choice", "version"), [("--version 2", 2), ("--tag first", 1)])
+def test_export_and_reconstruction_choose_a_version_alike(
+    url: str, arguments: str, choice: str, version: int
+) -> None:
+    words = f"{arguments} {choice} --dry-run --json".format(url=url).split()
+
+    assert json.loads(CliRunner().invoke(app, words).stdout)["version"] == version
+
+
+@pytest.mark.parametrize("job", [export, reconstruct_snapshot])
+def test_the_jobs_choose_a_version_as_the_verbs_do(
+    url: str, job: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--table", "t", "--output", f"{url}-by-job"] if job is export else []
+
+    code = job.main([url, *given, "--tag", "first", "--dry-run"])
+
+    assert code == 0
+    assert json.loads(capfd.readouterr().out.splitlines()[-1])["version"] == 1

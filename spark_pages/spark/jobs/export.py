@@ -1,7 +1,7 @@
 """Write the rows of a table, as of a version, as Parquet or as a Delta table.
 
 spark-submit "$(python -m spark_pages.spark.where)" export URL
---table flights --output FOLDER [--version 7] [--overwrite] [--dry-run]
+--table flights --output FOLDER [--version 7 | --timestamp T | --tag NAME] [--overwrite] [--dry-run]
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from spark_pages.spark.job import arguments, named_options, run_job
+from spark_pages.spark.job import add_version_choice, arguments, chosen_version, named_options, run_job
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--table", required=True)
     parser.add_argument("--output", required=True, help="a folder")
     parser.add_argument("--format", default="parquet", help="parquet or delta")
-    parser.add_argument("--version", type=int, help="the newest by default")
+    add_version_choice(parser)
     parser.add_argument("--overwrite", action="store_true", help="what is there goes")
     parser.add_argument(
         "--option", action="append", default=[], help="NAME=VALUE for Spark; env:NAME as value"
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             given.url,
             given.table,
             target,
-            version=given.version,
+            version=chosen_version(given),
             overwrite=given.overwrite,
             dry_run=given.dry_run,
             profile=given.profile,

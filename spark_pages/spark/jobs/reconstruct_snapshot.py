@@ -1,7 +1,8 @@
 """Rebuild the page descriptors of a version from its checkpoint and commits.
 
 spark-submit "$(python -m spark_pages.spark.where)" reconstruct_snapshot URL
-[--version 7] [--output FOLDER [--format delta]] [--format checkpoint] [--dry-run]
+[--version 7 | --timestamp T | --tag NAME] [--output FOLDER [--format delta]] [--format checkpoint]
+[--dry-run]
 """
 
 from __future__ import annotations
@@ -10,15 +11,13 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from spark_pages.spark.job import arguments, run_job
+from spark_pages.spark.job import add_version_choice, arguments, chosen_version, run_job
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, run, print one JSON line; 0 done, 1 error or not equal to the local snapshot, 4 not found."""
     parser = arguments("reconstruct_snapshot", "Reconstruct a snapshot with Spark.")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--version", type=int, help="the newest by default")
-    which.add_argument("--timestamp", help="the last version not later than this, ISO 8601")
+    add_version_choice(parser)
     parser.add_argument("--output", help="a folder for the descriptors")
     parser.add_argument(
         "--format", choices=("parquet", "delta", "checkpoint"), help="of the output; parquet by default"
@@ -46,11 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             if given.dry_run
             else session("reconstruct_snapshot", master=None, delta=delta, source=False),
             given.url,
-            given.version,
+            chosen_version(given),
             output,
             given.check,
             given.profile,
-            given.timestamp,
             dry_run=given.dry_run,
         )
 
