@@ -141,10 +141,10 @@ def test_a_plan_says_what_goes_and_executing_it_deletes_exactly_that():
     planned = plan.objects.to_pylist()
     gone = {each["key"] for each in planned if each["reason"] != Reason.SLOT}
     assert before - keys(past.store) == gone
-    assert {each["key"]: each["bytes"] for each in planned} == sizes
+    assert {each["key"]: each["size_bytes"] for each in planned} == sizes
     assert plan.counts.keys() >= {"slot", "page file", "checkpoint root"}
     assert result.objects == plan.objects.num_rows
-    assert result.size_bytes == plan.size_bytes == pc.sum(plan.objects["bytes"]).as_py()
+    assert result.size_bytes == plan.size_bytes == pc.sum(plan.objects["size_bytes"]).as_py()
     assert "page file" in repr(plan)
     assert f"versions {result.oldest} to" in repr(plan)
 
