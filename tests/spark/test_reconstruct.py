@@ -118,7 +118,7 @@ def test_one_process_writes_what_spark_writes(spark: SparkSession, history: Hist
     first = reconstruct_snapshot(spark, history.url, output=of_spark)
     second = reconstruct_snapshot(None, history.url, output=here)
 
-    seconds_and_places = ("seconds", "output", "bytes")
+    seconds_and_places = ("seconds", "output", "bytes_written")
     assert {k: v for k, v in first.items() if k not in seconds_and_places} == {
         k: v for k, v in second.items() if k not in seconds_and_places
     }

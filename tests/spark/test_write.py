@@ -73,7 +73,7 @@ def test_tasks_write_aligned_pages_with_statistics_and_bloom_filters(
     write(frame(spark, 10, ROWS), store)
 
     table = sp.open(store.url).snapshot().table("flights")
-    files = table.pages().filter(pa.compute.equal(table.pages().column("kind"), 0))
+    files = table.pages().filter(pa.compute.equal(table.pages().column("kind"), "file"))
     plan = table.explain(filter=[("carrier", "==", "carrier-05x")])
     assert len(files.column("path").unique()) == 3
     assert set(pa.compute.bit_wise_and(files.column("offset"), 4095).to_pylist()) == {0}
