@@ -267,6 +267,7 @@ def test_an_index_of_a_newer_release_is_refused(monkeypatch):
 # the same answer, in few requests
 
 
+@pytest.mark.slow
 def test_a_long_log_of_small_commits_is_read_out_of_few_objects():
     objects = log_of(LONG)
     compact(objects, LONG)
@@ -397,6 +398,7 @@ def swap(objects: ObjectStore, key: str) -> None:
 HARMS = [lose, cut, cut_short, flip, flip_index, empty, swap]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_bundle_that_is_lost_or_damaged_changes_no_answer(
     heavy: ObjectStore, harm: Callable[[ObjectStore, str], None]
