@@ -13,17 +13,14 @@ import pytest
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))
 LONGEST_S = 240
-TAKES_SECONDS = ("crafted_slot_kills_or_hangs_the_reader", "slot_whose_tail_reads_as_ff_hangs")
 
 
 def marked(path: Path) -> object:
-    on_spark = path.stem.startswith("spark_")
-    marks = [pytest.mark.spark] if on_spark else []
-    if on_spark or path.stem in TAKES_SECONDS:
-        marks.append(pytest.mark.slow)
+    marks = [pytest.mark.spark] if path.stem.startswith("spark_") else []
     return pytest.param(path, id=path.stem, marks=marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [marked(path) for path in SCRIPTS])
 def test_the_input_is_answered_rightly_or_refused(script: Path, tmp_path: Path) -> None:
     # when

@@ -243,7 +243,7 @@ def test_an_index_whose_parts_are_not_the_slots_of_the_bundle_is_damage(parts):
 def test_the_index_of_another_bundle_is_damage():
     other = CompactedRange(0, 6, bundled=True)
 
-    with pytest.raises(DamageError, match="announced"):
+    with pytest.raises(DamageError, match="expected slots 0 to 63, found"):
         decode_index(encode_index(INDEX_OF, PARTS), other)
 
 

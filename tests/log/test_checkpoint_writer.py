@@ -200,6 +200,7 @@ def test_appends_over_and_over_rewrite_little_and_leave_few_tail_runs(small_tree
     check_store(store)
 
 
+@pytest.mark.slow
 def test_tail_runs_are_merged_when_there_are_as_many_as_allowed(small_trees, monkeypatch):
     small_trees(pages=4)
     monkeypatch.setattr(checkpoint_writer, "_MAX_TAIL_RUNS", 1)
