@@ -145,30 +145,34 @@ class StoreIdentity:
         keys = [commit_key(start + each) for each in _PROBES]
         newest = commit_key(start - 1) if start > 1 else None  # slot 0 is looked for anyway
         first, *found = self._store.stamps([commit_key(0), *keys, *([newest] if newest else [])])
-        seen = dict(zip(keys, found, strict=False))
+        stamp = found.pop() if newest else None
         self._compare(first)
         if newest is None:
             self._lost = None
         elif digest:
-            self._compare_newest(start - 1, digest, found[-1])
-        else:
-            seen[newest] = found[-1]
+            self._compare_newest(start - 1, digest, stamp)
+        elif stamp is not None:
+            self._keep({newest: stamp})
         self._checked_s, self._foreign = began, None
         if self.is_changed:
             return ExistingSlots(start, ())
+        seen = {key: each for key, each in zip(keys, found, strict=True) if each is not None}
+        if not seen:
+            return ExistingSlots(start, ())
         self._keep(seen)
         return ExistingSlots(
-            start, tuple(start + each for each, key in zip(_PROBES, keys, strict=True) if seen[key])
+            start, tuple(start + each for each, key in zip(_PROBES, keys, strict=True) if key in seen)
         )
 
     def note_created(self, key: str, stamp: str | None) -> None:
         """Remember the stamp of a slot that this process has just written, where storage gave it."""
-        self._keep({key: stamp})
+        if stamp is not None:
+            self._keep({key: stamp})
 
-    def _keep(self, seen: Mapping[str, str | None]) -> None:
+    def _keep(self, seen: Mapping[str, str]) -> None:
         """Remember stamps of slots; the oldest ones are forgotten."""
-        known = {**self._stamps, **{key: stamp for key, stamp in seen.items() if stamp is not None}}
-        self._stamps = dict([*known.items()][-_MOST_STAMPS:])
+        known = {**self._stamps, **seen}
+        self._stamps = known if len(known) <= _MOST_STAMPS else dict([*known.items()][-_MOST_STAMPS // 2 :])
 
     def remember(self) -> None:
         """Remember the stamp of slot 0, which this process has just written or read."""
@@ -181,7 +185,8 @@ class StoreIdentity:
             self._lost = None
         elif self._digest(version) == digest:
             self._lost = None
-            self._keep({key: stamp})
+            if stamp is not None:
+                self._keep({key: stamp})
         else:
             self._lost = version
             if not self._is_replaced:
