@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from spark_pages.arguments import as_str
 from spark_pages.errors import CommitConflictError
 from spark_pages.format.names import page_file_key
 from spark_pages.job_result import failure_document
@@ -118,7 +119,7 @@ def compact_pages(
     Every attempt of a task writes page files of its own name, so a repeated or speculative attempt
     leaves at most a file that nothing refers to, for vacuum.
     """
-    url = store_url(url, profile)
+    url, table = store_url(url, profile), as_str(table, "the name of a table")
     store = store_of(url)
     start = starting(spark)
     parameters = {"table": table} | ({"engine": "spark"} if start else {})

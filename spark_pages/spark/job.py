@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
+from spark_pages.arguments import shortened
+from spark_pages.boundary import guard
 from spark_pages.errors import InvalidInputError, SparkPagesError
 from spark_pages.job_result import USAGE, exit_code, exit_code_of, failure_document
 from spark_pages.progress import MODES, reporting, stderr_apart
@@ -61,15 +63,25 @@ def report_as(job: str) -> Callable[[Callable[Asked, dict[str, Any]]], Callable[
             head = {"ok": True, "job": job, "version": told["version"]}
             return {**head, **told, "seconds": round(time.monotonic() - started, 3)}
 
-        return telling
+        return guard(telling)
 
     return decorate
+
+
+def check_session(spark: SparkSession | None) -> None:
+    """Raise InvalidInputError if this is neither a session of Spark, by its class, nor None."""
+    if spark is not None and not any(kind.__module__.startswith("pyspark.") for kind in type(spark).__mro__):
+        raise InvalidInputError(
+            f"Cannot use {shortened(spark)} ({type(spark).__name__}) as spark: expected a session, or None.",
+            hint="Pass `spark_pages.spark.session()`, or None to work in this process alone.",
+        )
 
 
 def starting(spark: SparkSession | Start | None) -> Start | None:
     """What gives a session, of one that is there, or of what gives one already; None of none."""
     if spark is None or callable(spark):
         return spark
+    check_session(spark)
     return lambda: spark
 
 

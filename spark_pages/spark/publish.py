@@ -16,6 +16,8 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_pages.arguments import as_flag, check_callable
+from spark_pages.boundary import guard
 from spark_pages.changes.history import HISTORY_SCHEMA, history_of
 from spark_pages.errors import ObjectNotFoundError
 from spark_pages.format.features import check_writable
@@ -88,6 +90,7 @@ class Published:
     bytes_written: int
 
 
+@guard
 def publish_delta(
     url: str, *, history: bool = True, run: RunAll | None = None, profile: str | None = None
 ) -> Published:
@@ -116,6 +119,9 @@ def publish_delta(
     ``txn`` of the Delta logs. The first time only the newest checkpoint is published. Costs one small commit
     for each checkpoint and table, and the roots and manifest parts that changed.
     """
+    history = as_flag(history, "history")
+    if run is not None:
+        check_callable(run, "run")
     url = store_url(url, profile)
     log = Log(objects_of(url), Runtime())
     publisher = Publisher(log)

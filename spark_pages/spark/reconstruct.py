@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from spark_pages.arguments import as_flag, as_int, check_kind
 from spark_pages.errors import InvalidInputError
 from spark_pages.format.checkpoint_tree import Node
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
@@ -28,7 +29,7 @@ from spark_pages.model.chain_tree import ChainKey
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint_of
-from spark_pages.spark.job import report_as
+from spark_pages.spark.job import check_session, report_as
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.page_frame import COMPARED, ORDER, SparkPages, differences
 from spark_pages.spark.positions import (
@@ -164,8 +165,12 @@ def reconstruct_snapshot(
     The order of pages without rows that stand at one row is that of the local snapshot, and so not
     checked: first rows do not tell it.
     """
-    folder = output.folder(url) if output else None
-    url = store_url(url, profile)
+    check_session(spark)
+    check_kind(output, Output | None, "output", "an Output")
+    check, dry_run = as_flag(check, "check"), as_flag(dry_run, "dry_run")
+    version = None if version is None else as_int(version, "version")
+    stored = store_url(url, profile)
+    folder, url = output.folder(url) if output else None, stored
     if timestamp is not None:
         version = store_of(url).snapshot(timestamp=timestamp).version
     objects = MeteredStore(objects_of(url))

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spark_pages.arguments import as_path, as_str
 from spark_pages.errors import InvalidInputError
 from spark_pages.io import PageHandler
 from spark_pages.model.page_schema import PAGE_SCHEMA, concat_batches
@@ -30,6 +31,8 @@ def store_url(url: str, profile: str | None = None) -> str:
     """The address as an executor needs it: absolute, one that other processes can reach, and with its
     profile.
     """
+    url = as_path(url, "the address of a store", "a path or a URL such as file:///folder")
+    profile = None if profile is None else as_str(profile, "profile")
     if url.startswith("memory://"):
         raise InvalidInputError(
             f"Cannot read {url} in Spark: a store in memory belongs to one process, and Spark has others.",

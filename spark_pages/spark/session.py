@@ -16,6 +16,8 @@ import pyarrow as pa
 from pyspark.sql.functions import udtf
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_pages.arguments import as_flag, as_str
+from spark_pages.boundary import guard
 from spark_pages.changes.feed import find_table_id
 from spark_pages.changes.history import HISTORY_SCHEMA
 from spark_pages.errors import InvalidInputError, MissingDependencyError
@@ -96,6 +98,7 @@ def find_java() -> str | None:
     return shutil.which("java")
 
 
+@guard
 def session(
     app_name: str = "spark_pages",
     master: str | None = "local[2]",
@@ -136,6 +139,9 @@ def session(
     not activated; with `master` None that of ``PYSPARK_PYTHON``, where it is set. Nothing is written to the
     working directory; the warehouse is a temporary folder.
     """
+    app_name = as_str(app_name, "app_name")
+    master = None if master is None else as_str(master, "master")
+    delta, source, large = as_flag(delta, "delta"), as_flag(source, "source"), as_flag(large, "large")
     check_spark(delta)
     from pyspark.sql import SparkSession
 

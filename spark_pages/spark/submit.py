@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from spark_pages import errors
+from spark_pages.arguments import as_list, as_path, as_str
+from spark_pages.boundary import guard
 from spark_pages.errors import InternalError, InvalidInputError, SparkPagesError
 from spark_pages.spark.job import JOBS
 from spark_pages.spark.output_folder import SCHEME
@@ -22,6 +24,7 @@ _TAIL_LINES = 20
 _PATHS = ("--output", "--path")
 
 
+@guard
 def submit(job: str, arguments: list[str], conf: str | None = None) -> dict[str, Any]:
     """Run a job in a process of its own; gives the result that it printed.
 
@@ -46,6 +49,8 @@ def submit(job: str, arguments: list[str], conf: str | None = None) -> dict[str,
     InternalError
         If the job ended without a result; holds the end of what it said.
     """
+    job, arguments = as_str(job, "job"), as_list(arguments, str, "arguments", "texts")
+    conf = None if conf is None else as_path(conf, "conf")
     if job not in JOBS:
         raise InvalidInputError(
             f"Cannot submit job {job!r}: there is no job of that name.",

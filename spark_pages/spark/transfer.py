@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_pages.arguments import as_flag, check_kind
 from spark_pages.changes.history import HISTORY_SCHEMA, history_of
 from spark_pages.log.log import Log
 from spark_pages.progress import advance, phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import spark_schema, to_spark
 from spark_pages.spark.external import External, LocalRows, SparkRows
-from spark_pages.spark.job import report_as
+from spark_pages.spark.job import check_session, report_as
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.serialization import objects_of, store_of, store_url
@@ -66,6 +67,10 @@ def ingest(
         If Spark finds rows that are not of the schema or format that was named.
     SchemaMismatchError, TableNotFoundError, CommitConflictError
     """
+    check_session(spark)
+    check_kind(source, External, "source", "an External")
+    check_kind(options, WriteOptions, "options", "WriteOptions")
+    overwrite, dry_run = as_flag(overwrite, "overwrite"), as_flag(dry_run, "dry_run")
     source.check_source()
     options.check_pair()
     rows = LocalRows.of(source) if spark is None else SparkRows(spark, source)
@@ -141,9 +146,13 @@ def export(
     -----
     May be killed at any point and run again, and two may run at once: see `OutputFolder`.
     """
+    check_session(spark)
+    check_kind(target, External, "target", "an External")
+    overwrite, dry_run = as_flag(overwrite, "overwrite"), as_flag(dry_run, "dry_run")
+    stored = store_url(url, profile)
     folder = OutputFolder(target.format, target.check_target(), overwrite, target.resolved())
     folder.check(url)
-    snapshot = store_of(store_url(url, profile)).snapshot(version)
+    snapshot = store_of(stored).snapshot(version)
     told: dict[str, Any] = {
         "ok": True,
         "table": table,

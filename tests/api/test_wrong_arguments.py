@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.api.calls import World, foreign_outcome, public_calls
+from spark_pages import InvalidInputError, spark
+from tests.api.calls import (
+    FUNCTIONS,
+    NEEDS_JVM,
+    NOT_CALLED,
+    RECEIVERS,
+    World,
+    foreign_outcome,
+    public_calls,
+)
+from tests.api.reachable import reachable_classes, reachable_functions
 from tests.api.wrong_values import VALUES
 
 CALLS = {call.name: call for call in public_calls()}
@@ -47,3 +57,20 @@ def test_unknown_parameters_are_a_type_error(world, name):
 
     with pytest.raises(TypeError):
         call(world, {**call.arguments(world), "unheard_of": 1})
+
+
+def test_every_public_function_is_called_or_listed_with_a_reason():
+    assert reachable_functions() - set(FUNCTIONS) - set(NEEDS_JVM) == set()
+
+
+def test_every_class_that_a_caller_can_get_hold_of_is_called_or_listed_with_a_reason():
+    found = {kind.__name__ for kind in reachable_classes()}
+
+    assert found - {kind.__name__ for kind in RECEIVERS} == set(NOT_CALLED) & found
+    assert set(NOT_CALLED) - found == set()
+
+
+@pytest.mark.parametrize("name", ["app_name", "master", "delta", "source", "large"])
+def test_a_session_is_refused_before_a_jvm_starts_where_an_argument_is_wrong(name):
+    with pytest.raises(InvalidInputError, match=f"as {name}: expected"):
+        spark.session(**{name: 5})
