@@ -159,7 +159,10 @@ class TableViews:
             for each in (wanted.start, wanted.stop, wanted.step)
         )
         if step == 0:
-            raise InvalidInputError("Cannot read rows in steps of 0.", hint="Leave the step out.")
+            raise InvalidInputError(
+                "Cannot read rows in steps of 0: a step leads to other rows.",
+                hint="Leave the step out, or write `table[::2]`.",
+            )
         positions = range(*slice(start, stop, step).indices(self.num_rows))
         if positions.step != 1 or not positions:
             return self.take(self.rows_at(np.array(positions, np.int64)))

@@ -26,10 +26,10 @@ JSON = b'{"id":1,"name":"x"}\n{"id":2,"name":null}\n{"id":3,"name":"z"}\n'
     [
         ("rows.csv", CSV),
         ("rows.CSV", CSV),
-        ("rows.csv.gz", gzip.compress(CSV)),
+        ("rows.csv.gz", gzip.compress(CSV, mtime=0)),
         ("rows.tsv", TSV),
         ("rows.jsonl", JSON),
-        ("rows.ndjson.gz", gzip.compress(JSON)),
+        ("rows.ndjson.gz", gzip.compress(JSON, mtime=0)),
     ],
 )
 def test_text_is_read_by_its_ending(name: str, content: bytes, tmp_path: Path):
