@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.progress_bar import ProgressBar
+from rich.table import Column
 from rich.text import Text
 
 
@@ -19,7 +20,7 @@ class _Bar(ProgressColumn):
 
 class _Figures(ProgressColumn):
     def __init__(self, text: Callable[[Any], str]) -> None:
-        super().__init__()
+        super().__init__(Column(ratio=1, no_wrap=True, overflow="ellipsis"))  # the first to lose in width
         self._text = text
 
     def render(self, task: Task) -> Text:
@@ -36,11 +37,12 @@ def drawing(text: Callable[[Any], str]) -> Progress:
     """
     # What is printed meanwhile must go where it was meant to: the result to stdout.
     return Progress(
-        TextColumn("{task.description}", markup=False),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
         _Bar(),
         _Figures(text),
         TimeElapsedColumn(),
         console=Console(stderr=True),
+        expand=True,
         redirect_stdout=False,
         redirect_stderr=False,
     )

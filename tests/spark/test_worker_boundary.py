@@ -83,7 +83,7 @@ REFUSED: dict[str, tuple[Call, str]] = {
     "a stream of no table": (stream(view="changes", table="nope"), "'nope'.* lists the tables"),
     "history of no store": (
         lambda spark, _: spark.sql("SELECT * FROM spark_pages_history('/nowhere')").collect(),
-        "store at file:///nowhere.*spark-pages create",
+        "file:///nowhere.*spark-pages create",
     ),
 }
 
