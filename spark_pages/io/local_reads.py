@@ -41,12 +41,12 @@ class LocalRangeReader:
         self._files = OpenFiles(locate)
         self._tools = ReadBufferPool(processors())
 
-    def read(self, spans: Sequence[ReadRange], flight: PendingLoad) -> Iterator[Read]:
+    def read(self, spans: Sequence[ReadRange], pending: PendingLoad) -> Iterator[Read]:
         """The spans of a job, one part of `split`, in order.
 
         Parameters
         ----------
-        flight
+        pending
             Is told what went wrong with which pages.
 
         Raises
@@ -59,12 +59,12 @@ class LocalRangeReader:
             If the storage fails.
         """
         with ExitStack() as leases:
-            files = self._lease(spans, leases, flight)
+            files = self._lease(spans, leases, pending)
             lent: AbstractContextManager[ReadBuffers]
             lent = self._tools.lend_limited() if _can_overlap(files, spans) else self._tools.lend()
-            yield from _read(files, spans, leases.enter_context(lent), flight)
+            yield from _read(files, spans, leases.enter_context(lent), pending)
 
-    def read_ahead(self, spans: Sequence[ReadRange], flight: PendingLoad) -> Iterator[Read]:
+    def read_ahead(self, spans: Sequence[ReadRange], pending: PendingLoad) -> Iterator[Read]:
         """Any number of spans, for who works long on each: more are in flight, and nobody else waits for it.
 
         Raises
@@ -79,7 +79,7 @@ class LocalRangeReader:
         with self._tools.lend() as tools, tools.enlarged(_AHEAD_BYTES):
             for some in split(spans, len(spans)):
                 with ExitStack() as leases:
-                    yield from _read(self._lease(some, leases, flight), some, tools, flight)
+                    yield from _read(self._lease(some, leases, pending), some, tools, pending)
 
     def forget(self, paths: Iterable[str]) -> None:
         """No such file is held open."""
@@ -91,7 +91,7 @@ class LocalRangeReader:
         self._tools = ReadBufferPool(processors())
 
     def _lease(
-        self, spans: Sequence[ReadRange], leases: ExitStack, flight: PendingLoad
+        self, spans: Sequence[ReadRange], leases: ExitStack, pending: PendingLoad
     ) -> dict[str, LocalFile]:
         """The files of some spans, open as long as `leases` is."""
         files: dict[str, LocalFile] = {}
@@ -101,7 +101,7 @@ class LocalRangeReader:
                 if file is None:
                     raise DamageError(f"Cannot read {path!r}: it is on no local disk, as others are.")
             except SparkPagesError as error:
-                flight.fail([key for span in spans if span.path == path for key in span.keys], error)
+                pending.fail([key for span in spans if span.path == path for key in span.keys], error)
                 raise
             files[path] = file
         return files
@@ -127,7 +127,7 @@ def _can_overlap(files: Mapping[str, LocalFile], spans: Sequence[ReadRange]) -> 
 
 
 def _read(
-    files: Mapping[str, LocalFile], spans: Sequence[ReadRange], tools: ReadBuffers, flight: PendingLoad
+    files: Mapping[str, LocalFile], spans: Sequence[ReadRange], tools: ReadBuffers, pending: PendingLoad
 ) -> Iterator[Read]:
     read = 0
     try:
@@ -142,7 +142,7 @@ def _read(
                 read += 1
                 yield [(span, view)]
     except SparkPagesError as error:
-        flight.fail(spans[read].keys if read < len(spans) else (), error)
+        pending.fail(spans[read].keys if read < len(spans) else (), error)
         raise
 
 

@@ -79,9 +79,9 @@ class CacheLookup:
     ready
         Decoded pages.
     packed
-        Compressed bytes. The call's own flight has to decode them.
+        Compressed bytes. The call's own pending load has to decode them.
     unread
-        Pages that nobody has. The call's own flight has to read them.
+        Pages that nobody has. The call's own pending load has to read them.
     awaited
         Pages that other calls are loading.
     """
@@ -138,7 +138,7 @@ class PageCache:
         self._compressed: OrderedDict[PageKey, memoryview] = OrderedDict()
         self._held: dict[PageKey, LoadedPage] = {}  # those of the decoded cache that are pinned
         self._pins: dict[PageKey, int] = {}
-        self._flights: dict[PageKey, PendingLoad] = {}
+        self._pending: dict[PageKey, PendingLoad] = {}
         self._forgotten: set[str] = set()  # paths that were forgotten while a page of them was pinned
         self._decoded_size = self._compressed_size = 0
         self._decoded_hits = self._evictions = self._demotions = 0
@@ -162,34 +162,34 @@ class PageCache:
             self._decoded_hits += 1
             return page.batch
 
-    def claim(self, key: PageKey, flight: PendingLoad) -> memoryview | None:
-        """The compressed bytes of a page, which the flight takes on to decode; None if it is not just there.
+    def claim(self, key: PageKey, pending: PendingLoad) -> memoryview | None:
+        """Claim a page whose compressed bytes are there, for the pending load to decode; None for any other.
 
         Like `lookup` for one page, without a word about why not.
         """
         with self._lock:
             packed = self._compressed.get(key)
-            if packed is None or key in self._flights:
+            if packed is None or key in self._pending:
                 return None
-            flight.keys.append(key)
-            self._flights[key] = flight
+            pending.keys.append(key)
+            self._pending[key] = pending
             return packed
 
-    def lookup(self, keys: Iterable[PageKey], flight: PendingLoad, touch: bool) -> CacheLookup:
-        """What is there of each page; the flight takes on those that nobody has decoded or is loading.
+    def lookup(self, keys: Iterable[PageKey], pending: PendingLoad, touch: bool) -> CacheLookup:
+        """What is there of each page; the pending load takes on those that nobody has decoded or is loading.
 
         Parameters
         ----------
         keys
             Pages, each once.
-        flight
+        pending
             Of this call; must be given back by `store_loaded`, whatever happens.
         touch
             Whether what is found counts as used, and what is in the making is to be kept; a scan leaves
             the caches as they were.
         """
         found = CacheLookup({}, {}, [], {})
-        decoded, held, compressed, flights = self._decoded, self._held, self._compressed, self._flights
+        decoded, held, compressed, pending_loads = self._decoded, self._held, self._compressed, self._pending
         with self._lock:
             for key in keys:
                 page = decoded.get(key) or held.get(key)
@@ -197,14 +197,14 @@ class PageCache:
                     found.ready[key] = page.content
                     if touch and key in decoded:
                         decoded.move_to_end(key)
-                elif (other := flights.get(key)) is not None and not other.is_finished:
+                elif (other := pending_loads.get(key)) is not None and not other.is_finished:
                     other.reserve()
                     found.awaited[key] = other
                     if touch:
                         other.wanted.add(key)
                 else:
-                    flight.keys.append(key)
-                    flights[key] = flight
+                    pending.keys.append(key)
+                    pending_loads[key] = pending
                     packed = compressed.get(key)
                     if packed is None:
                         found.unread.append(key)
@@ -219,8 +219,8 @@ class PageCache:
             decoded = {key for key in keys if key in self._decoded or key in self._held}
             return decoded, {key for key in keys if key in self._compressed} - decoded
 
-    def store_loaded(self, flight: PendingLoad, admit: bool) -> int:
-        """No other call waits for the flight from now on; what it has loaded is kept, if `admit`.
+    def store_loaded(self, pending: PendingLoad, admit: bool) -> int:
+        """No other call waits for the pending load from now on; what it has loaded is kept, if `admit`.
 
         Returns
         -------
@@ -234,12 +234,12 @@ class PageCache:
         with self._lock:
             self._recover_sizes()
             before = self._evictions
-            loaded = flight.loaded
-            for key in flight.keys:
-                if self._flights.get(key) is flight:
-                    del self._flights[key]
-                    page = loaded.get(key) if admit or key in flight.wanted else None
-                    if page is not None and page.is_detached and key[0] not in flight.barred:
+            loaded = pending.loaded
+            for key in pending.keys:
+                if self._pending.get(key) is pending:
+                    del self._pending[key]
+                    page = loaded.get(key) if admit or key in pending.wanted else None
+                    if page is not None and page.is_detached and key[0] not in pending.barred:
                         self._put(key, page)
             self._is_torn = False
             return self._evictions - before
@@ -294,8 +294,8 @@ class PageCache:
             for key in packed:
                 self._drop_packed(key)
             self._forgotten.update(key[0] for key in self._held if key[0] in paths)
-            for flight in set(self._flights.values()):
-                flight.barred.update(paths)
+            for pending in set(self._pending.values()):
+                pending.barred.update(paths)
             return len(decoded) + len(packed)
 
     def clear(self) -> None:
@@ -328,7 +328,7 @@ class PageCache:
             self._compressed_size = sum(
                 len(packed) + ENTRY_OVERHEAD_BYTES for packed in self._compressed.values()
             )
-            self._flights = {key: each for key, each in self._flights.items() if not each.is_finished}
+            self._pending = {key: each for key, each in self._pending.items() if not each.is_finished}
         self._is_torn = True
 
     def _put(self, key: PageKey, page: LoadedPage) -> None:

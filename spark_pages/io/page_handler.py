@@ -355,26 +355,26 @@ class PageHandler:
 
     def _unpack(self, live: _Live, key: PageKey) -> pa.RecordBatch | None:
         """Decode a page of the compressed cache; `_get_or_load` for one page and nothing else."""
-        flight = PendingLoad()
+        pending = PendingLoad()
         try:
-            packed = live.cache.claim(key, flight)
+            packed = live.cache.claim(key, pending)
             if packed is None:
                 return None
-            decode_into(Load(flight, keep_packed=True, admit=True), [key], [packed], owned=True)
+            decode_into(Load(pending, keep_packed=True, admit=True), [key], [packed], owned=True)
         finally:
-            self._finish(live, flight, True)
+            self._finish(live, pending, True)
         with live.lock:
             live.total.compressed_hits += 1
-        return flight.loaded[key].batch
+        return pending.loaded[key].batch
 
-    def _finish(self, live: _Live, flight: PendingLoad, admit: bool) -> int:
-        """Nobody waits for the flight any more; gives how many pages left memory for what it brought."""
+    def _finish(self, live: _Live, pending: PendingLoad, admit: bool) -> int:
+        """End the pending load; return how many pages left memory for those that it brought."""
         try:
-            for key in [key for key in flight.wanted if key in flight.loaded]:
-                flight.loaded[key].detach()
-            return live.cache.store_loaded(flight, admit) if flight.keys else 0
+            for key in [key for key in pending.wanted if key in pending.loaded]:
+                pending.loaded[key].detach()
+            return live.cache.store_loaded(pending, admit) if pending.keys else 0
         finally:
-            flight.finish()
+            pending.finish()
 
     def _get_or_load(
         self, wanted: Mapping[PageKey, object], loose: Mapping[PageKey, PageDescriptor], admit: bool
@@ -389,10 +389,10 @@ class PageHandler:
             Descriptors, at least of the pages that are in no file.
         """
         live = self._live()
-        flight = PendingLoad()
-        load = Load(flight, keep_packed=admit and live.cache.keeps_packed, admit=admit)
+        pending = PendingLoad()
+        load = Load(pending, keep_packed=admit and live.cache.keeps_packed, admit=admit)
         try:
-            found = live.cache.lookup(wanted, flight, admit)
+            found = live.cache.lookup(wanted, pending, admit)
             if len(found.ready) == len(wanted):
                 return {**found.ready}, ReadCounts(decoded_hits=len(wanted))
             at_hand = self._load(live, found, loose, load)
@@ -401,7 +401,7 @@ class PageHandler:
                 live.total.add(_counted(load))
             raise
         finally:
-            evictions = self._finish(live, flight, admit)
+            evictions = self._finish(live, pending, admit)
         ready: dict[PageKey, pa.RecordBatch | LazyPage] = {**found.ready}
         spent = ReadCounts(
             decoded_hits=len(ready), compressed_hits=at_hand, joined=len(found.awaited), evictions=evictions
@@ -409,7 +409,7 @@ class PageHandler:
         spent.add(_counted(load))
         with live.lock:
             live.total.add(spent)
-        for key, page in flight.loaded.items():
+        for key, page in pending.loaded.items():
             ready[key] = page.content
         if found.awaited:
             spent.add(self._await(found.awaited, loose, admit, ready))
@@ -418,7 +418,7 @@ class PageHandler:
     def _load(
         self, live: _Live, found: CacheLookup, loose: Mapping[PageKey, PageDescriptor], load: Load
     ) -> int:
-        """All pages that fall to this call are in its flight; gives how many of them were at hand."""
+        """All pages that fall to this call are in its pending load; gives how many of them were at hand."""
         in_files = found.unread
         # By this thread alone: several take the GIL from each other, and 16 took more than twice as long.
         decode_into(load, list(found.packed), list(found.packed.values()), owned=True)
@@ -426,7 +426,7 @@ class PageHandler:
         if loose:
             in_files = [key for key in found.unread if key[0]]
             for key in (key for key in found.unread if not key[0]):
-                _load_loose(key, loose[key], load.flight)
+                _load_loose(key, loose[key], load.pending)
             at_hand += len(found.unread) - len(in_files)
         live.reader.load(in_files, load)
         return at_hand
@@ -440,10 +440,10 @@ class PageHandler:
     ) -> ReadCounts:
         """What other calls were loading is ready; what they gave up is loaded here. Gives what that took."""
         groups: dict[int, tuple[PendingLoad, list[PageKey]]] = {}
-        for key, flight in awaited.items():
-            groups.setdefault(id(flight), (flight, []))[1].append(key)
-        for flight, keys in groups.values():
-            ready.update((key, page.content) for key, page in flight.wait(keys).items())
+        for key, pending in awaited.items():
+            groups.setdefault(id(pending), (pending, []))[1].append(key)
+        for pending, keys in groups.values():
+            ready.update((key, page.content) for key, page in pending.wait(keys).items())
         left = [key for key in awaited if key not in ready]
         if not left:
             return ReadCounts()
@@ -520,11 +520,11 @@ def _counted(load: Load) -> ReadCounts:
     return counts
 
 
-def _load_loose(key: PageKey, page: PageDescriptor, flight: PendingLoad) -> None:
-    """A page that is in no file is in the flight."""
+def _load_loose(key: PageKey, page: PageDescriptor, pending: PendingLoad) -> None:
+    """A page that is in no file is in the pending load."""
     try:
         batch = decode_detached(page)
     except SparkPagesError as error:
-        flight.fail((key,), error)
+        pending.fail((key,), error)
         raise
-    flight.complete(key, LoadedPage(batch, referenced_bytes(batch) + ENTRY_OVERHEAD_BYTES, None))
+    pending.complete(key, LoadedPage(batch, referenced_bytes(batch) + ENTRY_OVERHEAD_BYTES, None))

@@ -50,7 +50,7 @@ class Load:
 
     Attributes
     ----------
-    flight
+    pending
         Takes the pages as they come, and what went wrong.
     keep_packed
         Whether the compressed bytes are kept with the pages.
@@ -60,7 +60,7 @@ class Load:
         Requests, bytes, pages read and pages found in the disk cache, of each job that is done.
     """
 
-    flight: PendingLoad
+    pending: PendingLoad
     keep_packed: bool
     admit: bool
     tally: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -106,7 +106,7 @@ class PageReader:
         self._is_local: bool | None = None
 
     def load(self, keys: Sequence[PageKey], load: Load) -> None:
-        """Every page is in the flight, or an error is raised and in the flight too.
+        """Every page is in the pending load, or an error is raised and in the pending load too.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ class PageReader:
         ObjectNotFoundError, DamageError, StorageError
             As `load`; nothing is said yet of what is inside of the pages.
         """
-        return self._checked(self._local.read_ahead(spans, load.flight), load)
+        return self._checked(self._local.read_ahead(spans, load.pending), load)
 
     def forget(self, paths: Iterable[str]) -> None:
         """No such file is held open."""
@@ -209,12 +209,12 @@ class PageReader:
         try:
             return plan_spans(keys, most)
         except DamageError as error:
-            load.flight.fail(keys, error)
+            load.pending.fail(keys, error)
             raise
 
     def _read_files(self, spans: Sequence[ReadRange], load: Load) -> None:
         """Read and decode spans of local files."""
-        with closing(self._checked(self._local.read(spans, load.flight), load)) as read:
+        with closing(self._checked(self._local.read(spans, load.pending), load)) as read:
             for together in read:
                 decode_into(load, *packed_pages(together), False, partial(self.reread, load=load))
 
@@ -238,7 +238,7 @@ class PageReader:
         try:
             answer = self._answer(span.path, span.start, length)
         except SparkPagesError as error:
-            load.flight.fail(span.keys, error)
+            load.pending.fail(span.keys, error)
             raise
         load.tally.append((1, length, len(span.keys), 0))
         decoding.submit((span, answer))
@@ -269,7 +269,7 @@ class PageReader:
                     except DamageError:
                         check_padding(memoryview(self._store.get_range(path, end, length)), where=where)
                 except SparkPagesError as error:
-                    load.flight.fail((key,), error)
+                    load.pending.fail((key,), error)
                     raise
 
     def _take(self, span: ReadRange, answer: bytes, load: Load) -> None:
@@ -314,10 +314,10 @@ class PageReader:
                 except DamageError:
                     disk.drop(key)
                 else:
-                    load.flight.complete(key, kept)
+                    load.pending.complete(key, kept)
                     hits += 1
         load.tally.append((0, 0, 0, hits))
-        return [key for key in keys if key not in load.flight.loaded] if hits else list(keys)
+        return [key for key in keys if key not in load.pending.loaded] if hits else list(keys)
 
 
 def packed_pages(read: Read) -> tuple[list[PageKey], list[memoryview]]:
@@ -337,7 +337,7 @@ def decode_into(
     owned: bool,
     reread: Callable[[PageKey], memoryview] | None = None,
 ) -> None:
-    """The pages are in the flight, every byte of them checked.
+    """The pages are in the pending load, every byte of them checked.
 
     Parameters
     ----------
@@ -353,10 +353,10 @@ def decode_into(
     Raises
     ------
     DamageError
-        Names path and offset of the first that is not what was written. It is in the flight too; those before
-        it are in the flight as pages.
+        Names path and offset of the first that is not what was written. The pending load has it too,
+        and those before it as pages.
     """
-    flight, keep = load.flight, load.keep_packed
+    pending, keep = load.pending, load.keep_packed
     if load.admit and not owned:
         packed = [memoryview(bytes(page)) if keep or footprint(page)[0] else page for page in packed]
         owned = True
@@ -368,9 +368,9 @@ def decode_into(
             else:
                 page = _decode_or_reread(key, each, keep, owned, reread)
         except SparkPagesError as error:
-            flight.fail((key,), error)
+            pending.fail((key,), error)
             raise
-        flight.complete(key, page)
+        pending.complete(key, page)
 
 
 def _decode_or_reread(

@@ -111,7 +111,7 @@ class PendingLoad:
             self._wake(self._changed)
 
     def wait(self, keys: Iterable[PageKey]) -> dict[PageKey, LoadedPage]:
-        """Those of the pages that come, once each has come or failed, or the flight has ended.
+        """Those of the pages that come, once each has come or failed, or the load has finished.
 
         Raises
         ------

@@ -286,14 +286,14 @@ def test_a_page_that_another_call_wants_is_kept_without_its_neighbours():
     keys = keys_of(pages)
     block = opened(pages)
     cache = PageCache(1 << 20, 0)
-    flight = PendingLoad()
-    cache.lookup(keys, flight, touch=False)
+    pending = PendingLoad()
+    cache.lookup(keys, pending, touch=False)
     for key, page in zip(keys, block, strict=True):
-        flight.complete(key, LoadedPage(page, 1000, None))
+        pending.complete(key, LoadedPage(page, 1000, None))
     cache.lookup(keys[1:3], PendingLoad(), touch=True)
-    flight.loaded[keys[1]].detach()
+    pending.loaded[keys[1]].detach()
 
-    cache.store_loaded(flight, admit=False)
+    cache.store_loaded(pending, admit=False)
 
     assert cache.peek(keys)[0] == {keys[1]}, "the other one still shares memory with its neighbours"
     assert cache.hit(keys[1]).column(0).equals(COUNTING)

@@ -98,14 +98,14 @@ def test_a_child_forked_inside_a_pinned_block_leaves_it_in_peace(store, pages):
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_forked_while_a_page_is_loading_does_not_wait_for_the_parents_load(store, pages):
     handler = PageHandler(store)
-    live, flight = handler._live(), PendingLoad()
-    live.cache.lookup([key_of(page) for page in pages], flight, True)
+    live, pending = handler._live(), PendingLoad()
+    live.cache.lookup([key_of(page) for page in pages], pending, True)
 
     code = in_child(lambda: right(handler, pages))
 
     assert code == 0
-    live.cache.store_loaded(flight, True)
-    flight.finish()
+    live.cache.store_loaded(pending, True)
+    pending.finish()
 
 
 def test_a_spawned_worker_is_given_the_handler_and_reads_on_its_own(store, pages):

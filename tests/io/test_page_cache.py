@@ -28,19 +28,19 @@ def key(number: int, path: str = "a"):
 
 def put(cache: PageCache, *numbers: int, admit: bool = True, path: str = "a", packed: bool = True) -> None:
     """The pages go through the cache as a call of the handler takes them."""
-    flight = PendingLoad()
-    cache.lookup([key(number, path) for number in numbers], flight, admit)
-    for each in flight.keys:
-        flight.complete(each, LoadedPage(BATCH, WHOLE, memoryview(bytes(PACKED)) if packed else None))
-    cache.store_loaded(flight, admit)
-    flight.finish()
+    pending = PendingLoad()
+    cache.lookup([key(number, path) for number in numbers], pending, admit)
+    for each in pending.keys:
+        pending.complete(each, LoadedPage(BATCH, WHOLE, memoryview(bytes(PACKED)) if packed else None))
+    cache.store_loaded(pending, admit)
+    pending.finish()
 
 
 def has(cache: PageCache, *numbers: int, path: str = "a") -> str:
     """U for each page in the decoded cache, C for one in the compressed cache, - neither; changes none."""
-    found = cache.lookup([key(number, path) for number in numbers], flight := PendingLoad(), False)
-    cache.store_loaded(flight, False)
-    flight.finish()
+    found = cache.lookup([key(number, path) for number in numbers], pending := PendingLoad(), False)
+    cache.store_loaded(pending, False)
+    pending.finish()
     return "".join(
         "U" if each in found.ready else "C" if each in found.packed else "-"
         for each in (key(number, path) for number in numbers)
@@ -91,10 +91,10 @@ def test_a_page_without_compressed_bytes_is_not_demoted():
 def test_a_page_too_large_for_the_decoded_cache_is_kept_compressed_and_displaces_nothing():
     cache = PageCache(2 * WHOLE, 10 * WHOLE)
     put(cache, 1)
-    flight = PendingLoad()
-    cache.lookup([key(2)], flight, True)
-    flight.complete(key(2), LoadedPage(BATCH, 3 * WHOLE, memoryview(bytes(PACKED))))
-    cache.store_loaded(flight, True)
+    pending = PendingLoad()
+    cache.lookup([key(2)], pending, True)
+    pending.complete(key(2), LoadedPage(BATCH, 3 * WHOLE, memoryview(bytes(PACKED))))
+    cache.store_loaded(pending, True)
 
     assert has(cache, 1, 2) == "UC"
 
@@ -202,22 +202,22 @@ def test_a_pinned_page_of_a_forgotten_file_goes_with_its_last_pin():
 
 def test_a_page_that_is_being_loaded_while_its_file_is_forgotten_is_not_kept():
     cache = PageCache(5 * WHOLE, 5 * WHOLE)
-    flight = PendingLoad()
-    cache.lookup([key(1)], flight, True)
+    pending = PendingLoad()
+    cache.lookup([key(1)], pending, True)
 
     cache.forget({"a"})
-    flight.complete(key(1), LoadedPage(BATCH, WHOLE, memoryview(bytes(PACKED))))
-    cache.store_loaded(flight, True)
+    pending.complete(key(1), LoadedPage(BATCH, WHOLE, memoryview(bytes(PACKED))))
+    cache.store_loaded(pending, True)
 
     assert has(cache, 1) == "-"
 
 
 def test_a_signal_while_pages_land_leaves_no_wrong_sizes_and_no_page_behind(monkeypatch):
-    cache, flight, landed = PageCache(3 * WHOLE, 0), PendingLoad(), []
-    cache.lookup([key(number) for number in range(4)], flight, True)
-    for each in flight.keys:
-        flight.complete(each, LoadedPage(pa.record_batch({"data": pa.array([1])}), WHOLE, None))
-    last = weakref.ref(flight.loaded[key(3)].content)
+    cache, pending, landed = PageCache(3 * WHOLE, 0), PendingLoad(), []
+    cache.lookup([key(number) for number in range(4)], pending, True)
+    for each in pending.keys:
+        pending.complete(each, LoadedPage(pa.record_batch({"data": pa.array([1])}), WHOLE, None))
+    last = weakref.ref(pending.loaded[key(3)].content)
     real = PageCache._put
 
     def signal_behind_the_second(self, *page):
@@ -229,9 +229,9 @@ def test_a_signal_while_pages_land_leaves_no_wrong_sizes_and_no_page_behind(monk
 
     monkeypatch.setattr(PageCache, "_put", signal_behind_the_second)
     with pytest.raises(KeyboardInterrupt):
-        cache.store_loaded(flight, True)
-    flight.finish()
-    del flight
+        cache.store_loaded(pending, True)
+    pending.finish()
+    del pending
 
     put(cache, 5, 6)
 

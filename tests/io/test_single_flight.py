@@ -55,18 +55,21 @@ def threads():
 
 
 def waiting_for(handler: PageHandler, count: int) -> None:
-    """Return once so many calls wait for the flights of others."""
+    """Return once so many calls wait for the loads of others."""
     done, started = threading.Event(), time.monotonic()
     while (
-        sum(flight._changed is not None and len(flight._changed._waiters) for flight in flights(handler))
+        sum(
+            pending._changed is not None and len(pending._changed._waiters)
+            for pending in pending_loads(handler)
+        )
         < count
     ):
         assert not done.wait(0.001)
         assert time.monotonic() < started + DEADLINE_S
 
 
-def flights(handler: PageHandler):
-    return set(handler._state.cache._flights.values())
+def pending_loads(handler: PageHandler):
+    return set(handler._state.cache._pending.values())
 
 
 def values(batches):
@@ -150,7 +153,7 @@ def test_all_that_wait_for_a_page_are_given_its_error(store, pages, threads):
     assert [str(error) for error in errors] == ["the network is down"] * 4
     assert len({id(error) for error in errors}) == 4
     assert len(store.asked) == 1
-    assert flights(handler) == set()
+    assert pending_loads(handler) == set()
 
 
 def test_all_that_wait_for_a_page_on_a_disk_that_fails_are_given_its_error(tmp_path, threads, monkeypatch):
@@ -222,7 +225,7 @@ def test_who_waits_for_a_call_that_dies_loads_the_page_itself(store, pages, thre
     assert values(waiter.result(DEADLINE_S) for waiter in waiters) == VALUES[:1] * 3
     assert dying.exception(DEADLINE_S) is death
     assert len(store.asked) == 2
-    assert flights(handler) == set()
+    assert pending_loads(handler) == set()
 
 
 def test_a_call_that_died_before_it_could_clean_up_is_taken_over(store, pages, monkeypatch):
