@@ -421,7 +421,7 @@ def test_verify_says_how_many_pages_it_has_not_read(url: str) -> None:
     sample, every = told("verify", url), told("verify", url, "--pages", "all")
 
     assert every["pages_read"] == every["num_pages"] > sample["pages_read"] > 0
-    told_of = f"{sample['pages_read']} of {sample['pages']} pages were read; --pages all reads every page"
+    told_of = f"{sample['pages_read']} of {sample['num_pages']} pages were read; --pages all reads every page"
     assert told_of in shown.output
     assert "--pages all" not in CliRunner().invoke(app, ["verify", url, "--pages", "all"]).output
 
