@@ -340,7 +340,7 @@ def _of_table(table: pa.Table) -> RowStream:
         raise SchemaMismatchError(
             f"Cannot append a table: it contradicts itself: {error}.",
             hint="Write it anew by `pyarrow.concat_tables([table]).combine_chunks()`, or find the batch "
-            "by `table.validate(full=True)`.",
+            "by `given.validate(full=True)`.",
         ) from error
     size_bytes = table.get_total_buffer_size()
     if size_bytes > _SMALL_BYTES:  # of a slice the whole, but found out quickly

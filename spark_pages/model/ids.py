@@ -83,6 +83,6 @@ def parse_page_id(text: str | int) -> PageId:
     if value is None or value > MOST_NUMBER:
         raise InvalidInputError(
             f"Cannot use {text!r} as a page id: expected {_PAGE_ID}.",
-            hint="Copy an id as `directory.all_pages` or `spark-pages pages` shows it.",
+            hint="Copy an id as `table.pages(column)` or `spark-pages pages` shows it.",
         )
     return PageId(value)

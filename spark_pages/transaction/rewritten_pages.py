@@ -184,6 +184,12 @@ def _rewritten(
                 _changed([with_wide_dictionaries(array)], touched.offsets[low:high], values), array.type
             )
         except DoesNotFitError as error:
+            if isinstance(error.__cause__, pa.ArrowNotImplementedError):
+                raise InvalidInputError(
+                    f"Cannot update {table.name}.{column}: its type {array.type} has a dictionary of nested "
+                    f"values inside another type, and Arrow merges no two of these: {error}.",
+                    hint="Add a column without the dictionary, `transaction.add_column`, and fill it.",
+                ) from error
             raise InvalidInputError(
                 f"Cannot update {table.name}.{column}: the values do not fit one page with those that are "
                 f"there: {error}.",

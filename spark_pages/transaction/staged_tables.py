@@ -265,7 +265,7 @@ class StagedNames:
                 raise InvalidInputError(
                     f"Cannot define {show_name(after)!r}: it refers to {need.kind} {need.name!r}, which is "
                     "not there.",
-                    hint=f"Create it first, or bring it back: `transaction.create_{need.kind}`, "
+                    hint=f"Create {need.kind} {need.name!r} first, or bring a table back: "
                     "`transaction.undrop_table`.",
                 )
             assert found is not None

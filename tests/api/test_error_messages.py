@@ -6,7 +6,11 @@ import re
 from collections import Counter
 
 import pytest
+import typer
 
+import spark_pages as sp
+import spark_pages.spark  # which hints name by its dots
+from spark_pages.cli.app import app
 from tests.api.raised_errors import raised_errors
 
 MESSAGE_FROM_ELSEWHERE = {
@@ -33,6 +37,20 @@ NAMES_SOMETHING = re.compile(r"[`{='\"]|--|://|docs/|\b[A-Z]{3,}\b|\d")
 """A parameter, method, command or valid value: something to type."""
 
 MOST_SHARED = 5
+
+NAMED = {
+    "directory": sp.PageDirectory,
+    "snapshot": sp.Snapshot,
+    "spark_pages": sp,
+    "store": sp.Store,
+    "table": sp.Table,
+    "transaction": sp.Transaction,
+    "txn": sp.Transaction,
+}
+"""What stands before a dot in hints, by what it is an object of."""
+
+COMMAND = re.compile(r"`spark-pages ([a-z][\w-]*)")
+COMMANDS = set(typer.main.get_command(app).commands)
 
 ERRORS = raised_errors()
 
@@ -78,6 +96,18 @@ def test_no_hint_serves_for_more_than_five_errors():
     shared = Counter(fixed)
 
     assert {hint: count for hint, count in shared.items() if count > MOST_SHARED} == {}
+
+
+def test_every_method_and_command_that_a_hint_names_is_there():
+    methods = [
+        (str(each), of, name)
+        for each in ERRORS
+        for of, name in re.findall(rf"`({'|'.join(NAMED)})\.(\w+)", each.hint or "")
+    ]
+    commands = [(str(each), name) for each in ERRORS for name in COMMAND.findall(each.hint or "")]
+
+    assert [each for each in methods if not hasattr(NAMED[each[1]], each[2])] == []
+    assert [each for each in commands if each[1] not in COMMANDS] == []
 
 
 def test_no_message_names_a_table_or_column_by_its_id():

@@ -321,3 +321,17 @@ def test_pages_of_equal_values_are_opened_few_at_a_time(monkeypatch):
 
     assert at_once == [1] * len(rows)
     assert store.snapshot().table("t").read(["s"]).column("s").to_pylist().count("y") == len(rows)
+
+
+def test_an_update_that_would_merge_dictionaries_of_lists_says_so_and_changes_nothing():
+    lists = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array([[1], [2, 3]]))
+    store = store_with(pa.table({"n": pa.StructArray.from_arrays([lists], ["x"])}))
+    before = values(store)
+
+    other = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([[9]]))
+    txn = store.transaction()
+    txn.update("t", "n", [1], pa.StructArray.from_arrays([other], ["x"]))
+    with pytest.raises(InvalidInputError, match=r"merges no two of these.*`transaction\.add_column`"):
+        txn.commit()
+
+    assert values(store) == before
