@@ -259,7 +259,9 @@ def test_a_column_without_nulls_may_forbid_them_and_one_with_nulls_may_not(store
 
     with store.transaction() as txn:
         txn.set_nullable("t", "a", False)
-        with pytest.raises(SchemaMismatchError, match="holds 1 nulls"):
+        with pytest.raises(
+            SchemaMismatchError, match="Cannot declare column 'b' of 't' without nulls: it holds 1"
+        ):
             txn.set_nullable("t", "b", False)
         txn.update("t", "b", [1], [5])
         txn.set_nullable("t", "b", False)

@@ -159,7 +159,9 @@ def test_a_table_comes_back_under_the_name_that_it_had_last(dropped):
     with dropped.transaction() as txn:
         txn.drop_table("renamed")
 
-    with pytest.raises(TableNotFoundError, match="'kept' has been dropped that can come back"):
+    with pytest.raises(
+        TableNotFoundError, match="Cannot bring back table 'kept': none of that name has been dropped"
+    ):
         dropped.transaction().undrop_table("kept")
     with dropped.transaction() as txn:
         txn.undrop_table("renamed")

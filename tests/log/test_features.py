@@ -42,7 +42,7 @@ def store_of_features(features: Features) -> Store:
 
 
 def test_a_store_with_an_unknown_reader_feature_gives_out_no_row():
-    with pytest.raises(UnsupportedFormatError, match=r"00000000000000000003.avro needs.*holograms"):
+    with pytest.raises(UnsupportedFormatError, match=r"00000000000000000003.avro: it needs.*holograms"):
         store_of_features(Features(reader=("holograms",))).snapshot()
 
 
@@ -152,7 +152,10 @@ def test_what_was_due_beside_a_commit_is_left_undone_once_a_newer_release_has_co
         store.close()
 
     assert content(store.object_store) == before
-    assert "UnsupportedFormatError: The store asks its writers to know frozen-pages" in caplog.text
+    assert (
+        "UnsupportedFormatError: Cannot write to the store: it asks its writers to know frozen-pages"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(("version", "features"), [(2, ()), (1, ("holograms",))])

@@ -161,7 +161,10 @@ def test_a_range_gives_back_its_slots_bit_by_bit():
 def test_a_range_under_another_name_is_damage(wanted):
     data = encode_range(4, [b"a", b"b", b"c", b"d"])
 
-    with pytest.raises(DamageError, match=r"announces|digest"):
+    with pytest.raises(
+        DamageError,
+        match=f"expected slots {wanted.start} to {wanted.stop - 1}, found 4 slots announced from 4 on",
+    ):
         decode_range(data, wanted)
 
 
@@ -318,7 +321,7 @@ def test_a_hint_of_ranges_makes_no_store():
     empty_folder.object_store.delete(commit_key(0))
     empty_folder.object_store.put(HINT_KEY, store.object_store.get(HINT_KEY))
 
-    with pytest.raises(Exception, match="the log has a gap"):
+    with pytest.raises(Exception, match="so it has a gap"):
         Store(empty_folder.object_store).snapshot()
 
 
