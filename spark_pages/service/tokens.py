@@ -18,7 +18,7 @@ try:
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 except ModuleNotFoundError as missing:
     raise MissingDependencyError(
-        f"Cannot check tokens: {missing.name} is not installed.",
+        f"Cannot check tokens: {str(missing.name).partition('.')[0]} is not installed.",
         hint='Install it: `pip install "spark-pages[service]"`.',
     ) from missing
 

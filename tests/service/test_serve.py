@@ -162,7 +162,8 @@ def test_it_does_not_serve_in_the_clear_or_to_everybody_unless_it_is_told_to(fil
     ):
         result = runner.invoke(app, ["serve", url, "--json", *arguments])
         assert result.exit_code == 2
-        assert expected in json.loads(result.stdout)["error"]["message"]
+        error = json.loads(result.stdout)["error"]
+        assert expected in error["message"] + error["hint"]
         assert SECRET.decode() not in result.output
 
 
