@@ -254,6 +254,7 @@ def test_folders_above_a_file_are_no_columns_and_those_below_a_folder_are(url: s
         assert columns == (["n"] if name == "alone" else ["n", "year"])
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("verb", ["export", "reconstruct-snapshot"])
 @pytest.mark.parametrize("form", ["parquet", "delta"])
 @pytest.mark.parametrize(
