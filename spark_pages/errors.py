@@ -19,6 +19,7 @@ A class exists only where a caller would act differently::
     ├── InvalidInputError                mend the call; also a ValueError
     │   ├── InvalidKeyError              not a key of the grammar [a-z0-9._/-]
     │   ├── RowOutOfRangeError           also an IndexError
+    │   ├── RowDeletedError              its row is gone: skip it; also a LookupError
     │   ├── SchemaMismatchError
     │   ├── RaggedTableError             columns of an aligned table differ in length
     │   └── ConstraintError              rows break a rule of their table: leave them out, or mend them
@@ -66,7 +67,10 @@ class SparkPagesError(Exception):
         self.context = context
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}" if self.hint else self.message
+        if not self.hint:
+            return self.message
+        end = "" if self.message.endswith((".", "…", "?", "!")) else "."  # of a reason in another's words
+        return f"{self.message}{end} {self.hint}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.message, self.hint, self.context))

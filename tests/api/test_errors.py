@@ -53,6 +53,12 @@ def test_every_error_shows_its_message_and_hint_as_they_are(kind):
     )
 
 
+def test_a_hint_begins_a_sentence_also_behind_the_words_of_another_library():
+    error = SparkPagesError("Cannot use the check 'n': evaluates to int8", hint="Write `n > 0`.")
+
+    assert str(error) == "Cannot use the check 'n': evaluates to int8. Write `n > 0`."
+
+
 @pytest.mark.parametrize("kind", tree(SparkPagesError))
 def test_every_error_is_the_same_after_pickling(kind):
     error = kind("Cannot read 'flights': gone.", hint="Open it again.", version=3, key="k")
