@@ -34,9 +34,14 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
+def bare_environment() -> dict[str, str]:
+    """Return the variables of this process but those that would lead to another package or Spark."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK"))}
+
+
 def ran(environment: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a program of the environment as somebody does who has activated it."""
-    shown = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK"))}
+    shown = bare_environment()
     path = f"{environment}:{shown.get('PATH', '')}"
     done = subprocess.run(
         [str(environment / command[0]), *command[1:]],
@@ -52,7 +57,10 @@ def ran(environment: Path, folder: Path, *command: str) -> subprocess.CompletedP
 
 def where(environment: Path, what: str) -> str:
     command = [str(environment / "python"), "-m", "spark_pages.spark.where", what]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout.strip()
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd="/", env=bare_environment()
+    )
+    return done.stdout.strip()
 
 
 def job(environment: Path, folder: Path, name: str, *arguments: str) -> tuple[dict[str, Any], list[str]]:
