@@ -305,7 +305,7 @@ def test_addresses_of_one_place_are_known_by_any_of_its_names(
     if how is None:
         folder.check(store)
     else:
-        with pytest.raises(InvalidInputError, match=f"{output} {how} the store at {store}"):
+        with pytest.raises(InvalidInputError, match=f"{output}: it {how} the store at {store}"):
             folder.check(store)
 
 

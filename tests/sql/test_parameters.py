@@ -59,7 +59,7 @@ def test_a_statement_is_run_with_its_parameters(store, text, params, expected):
         ("SELECT ?", "x", "expected a list or a mapping"),
         ("SELECT ?", 7, "expected a list or a mapping"),
         ("SELECT $a", {1: 1}, "not the name"),
-        ("SELECT ?", [object()], "a value of type object"),
+        ("SELECT ?", [object()], "SQL has no value of type object"),
         ("SELECT ?", ["\ud800"], "no UTF-8"),
         ("SELECT ?", [2**200], "128 bits"),
         ("SELECT ?", [Decimal(10) ** 50], "38 digits"),
