@@ -84,7 +84,7 @@ def test_three_jobs_and_the_demo_run_in_an_empty_folder(environment: Path, tmp_p
     assert shown["spark"]["reconstruction"]["equal_to_local"]
     assert (verified["ok"], verified["num_faults"]) == (True, 0)
     assert compacted["ok"]
-    assert exported["rows"] == 3_322
+    assert exported["num_rows"] == 3_322
     began, *_, ended = log
     assert "verify: started" in began
     assert "verify: done in" in ended
