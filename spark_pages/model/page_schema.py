@@ -50,13 +50,14 @@ LOCATION_COLUMNS = ("kind", "path", "offset", "alloc_len", "data")
 """The columns that say where a page is; two descriptions of one page may differ in them."""
 
 
-_KINDS = pa.array(["file", "inline", "constant"])
+_KINDS = ("file", "inline", "constant")
 """Names of `PageKind`, by number."""
 
 
 def kind_names(kinds: pa.Array) -> pa.Array:
     """Return the kinds of pages as text: ``file``, ``inline`` or ``constant``."""
-    return _KINDS.take(kinds)
+    # Arrow imports pandas, which takes a second, to make an array of a list: not when this module is imported.
+    return pa.array(_KINDS, pa.string()).take(kinds)
 
 
 def no_stats(num_pages: int) -> pa.RecordBatch:

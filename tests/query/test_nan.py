@@ -176,8 +176,8 @@ def test_pages_with_a_nan_are_skipped_for_their_other_values(filter, pages):
     [("x < 1.5", 1), ("x between 5 and 8", 1), ("x = 7", 1), ("x > 4", 3), ("x >= 8", 3)],
 )
 def test_a_query_of_duckdb_reads_pages_with_a_nan_where_that_is_greater(monkeypatch, condition, pages):
-    trace, scan = ReadTrace(), Table.scan
-    monkeypatch.setattr(Table, "scan", lambda *args, **kwargs: scan(*args, **kwargs, trace=trace))
+    trace, scan = ReadTrace(), Table._scan_few
+    monkeypatch.setattr(Table, "_scan_few", lambda *args: scan(*args, trace=trace))
 
     made(FOUR, pa.float64()).sql(f"SELECT x FROM t WHERE {condition}")  # noqa: S608
 
