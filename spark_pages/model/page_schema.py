@@ -56,7 +56,7 @@ _KINDS = ("file", "inline", "constant")
 
 def kind_names(kinds: pa.Array) -> pa.Array:
     """Return the kinds of pages as text: ``file``, ``inline`` or ``constant``."""
-    # Arrow imports pandas, which takes a second, to make an array of a list: not when this module is imported.
+    # Not at import: to make an array of a list, Arrow imports pandas, which takes a second.
     return pa.array(_KINDS, pa.string()).take(kinds)
 
 
