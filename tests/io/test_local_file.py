@@ -184,7 +184,7 @@ def test_a_file_that_is_gone_and_one_that_is_a_link_or_a_folder_are_refused(tmp_
     for key, error in (
         ("gone", ObjectNotFoundError),
         ("link", StorageError),
-        ("folder", ObjectNotFoundError),
+        ("folder", DamageError),
     ):
         with pytest.raises(error, match=key), files.lease(key):
             pass

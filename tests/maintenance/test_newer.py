@@ -208,5 +208,5 @@ def test_the_verb_says_why_it_mends_nothing(tmp_path: Path, monkeypatch: pytest.
     answer = json.loads(told.stdout)
     assert (answer["applied"], answer["steps"]) == (False, [])
     assert answer["refused"].startswith(f"{newer} was written by a newer release.")
-    assert [each["object"] for each in answer["lost"]] == [newer]
+    assert [each["key"] for each in answer["lost"]] == [newer]
     assert content(store.object_store) == before

@@ -146,7 +146,7 @@ def test_one_bit_of_the_padding_behind_a_page_is_told_with_file_page_and_rows(ur
 
     start = page["first_row"]
     assert (fault.kind, fault.key) == (FaultKind.DAMAGED, page["path"])
-    assert f"{page['path']}@{page['offset']} should have" in fault.what
+    assert f"{page['path']}@{page['offset']}: it should have" in fault.what
     assert f"page {page['page_id']:016x} of t.n" in fault.what
     assert f"rows [{start}, {start + page['entry_count']}) at version 2" in fault.what
     assert store.snapshot().table("t").read().num_rows == 50_000
