@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
-from spark_pages.arguments import as_int, as_list, check_kind, check_texts
+from spark_pages.arguments import as_int, as_list, as_str, check_kind, check_texts
 from spark_pages.boundary import guarded
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name, split_name
@@ -386,6 +386,7 @@ class Transaction(CatalogVerbs):
         """
         state = self._state
         state.check_open()
+        table = as_str(table, "the name of a table")
         if (rows is None) == (where is None) or where is False:
             raise InvalidInputError(
                 f"Cannot delete rows of table {table!r}: give rows or where, and one of them only.",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +117,9 @@ def test_damage_that_an_executor_meets_is_told_as_damage(
     everything = lambda candidates, _: [(0, each.run.num_pages) for each in candidates]  # noqa: E731
     monkeypatch.setattr("spark_pages.maintenance.compaction_plan.gaining_parts", everything)
 
-    ended = run_job(lambda: compact_pages(spark, own_history.url, "flights"))
+    ended = run_job(
+        "compact_pages", Namespace(progress="none"), lambda: compact_pages(spark, own_history.url, "flights")
+    )
 
     told = json.loads(capsys.readouterr().out)
     assert ended == FAILED
@@ -132,7 +135,9 @@ def test_damage_that_the_plan_meets_is_told_as_damage_before_anything_is_claimed
 ) -> None:
     damage_pages(own_history.url)
 
-    ended = run_job(lambda: compact_pages(None, own_history.url, "flights"))
+    ended = run_job(
+        "compact_pages", Namespace(progress="none"), lambda: compact_pages(None, own_history.url, "flights")
+    )
 
     told = json.loads(capsys.readouterr().out)
     assert ended == FAILED

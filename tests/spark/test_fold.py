@@ -3,6 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from spark_pages.model.actions import CatalogIntent, IntentKind
+from spark_pages.model.ids import LIVENESS
 from spark_pages.model.table import TableDefinition, with_field_ids
 from spark_pages.spark.positions import CommitCount, SegmentCount, SpliceCount, fold_counts
 
@@ -18,7 +19,7 @@ def test_segments_of_a_chain_stand_one_behind_the_other() -> None:
     layout = fold_counts([SegmentCount(1, KEY, 5), SegmentCount(0, KEY, 10)], [], [TABLE])
 
     assert layout.segments == {(0, KEY): 0, (1, KEY): 10}
-    assert layout.chains == {KEY}
+    assert layout.chains == {KEY, (3, LIVENESS)}
 
 
 def test_an_append_goes_behind_what_is_there_whatever_its_writer_saw() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import json
 from typing import Any, NoReturn
 
@@ -16,6 +17,10 @@ from spark_pages.job_result import CONFLICT, FAILED, NOT_FOUND, OK, USAGE
 from spark_pages.spark.job import run_job
 
 
+def run(work: Any) -> int:
+    return run_job("verify", argparse.Namespace(progress="none"), work)
+
+
 def failing(error: Exception) -> Any:
     def work() -> NoReturn:
         raise error
@@ -27,7 +32,7 @@ def failing(error: Exception) -> Any:
 def test_the_result_is_one_line_of_json(
     result: dict[str, Any], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_job(lambda: result) == code
+    assert run(lambda: result) == code
     assert capsys.readouterr().out == json.dumps(result) + "\n"
 
 
@@ -43,7 +48,7 @@ def test_the_result_is_one_line_of_json(
 def test_an_error_is_told_by_class_and_exit_code(
     error: Any, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ended = run_job(failing(error))
+    ended = run(failing(error))
 
     told = json.loads(capsys.readouterr().out)
     assert ended == code
@@ -57,7 +62,7 @@ def test_why_an_error_was_raised_is_on_stderr(capsys: pytest.CaptureFixture[str]
     error = SparkFailedError("IOException: no space left.", hint="Look.")
     error.__cause__ = RuntimeError("An error occurred while calling o72.getResult.")
 
-    ended = run_job(failing(error))
+    ended = run(failing(error))
 
     said = capsys.readouterr()
     assert ended == FAILED
@@ -68,7 +73,7 @@ def test_why_an_error_was_raised_is_on_stderr(capsys: pytest.CaptureFixture[str]
 def test_an_error_of_nobodys_is_told_by_its_first_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ended = run_job(failing(RuntimeError("\nout of memory\nsomewhere")))
+    ended = run(failing(RuntimeError("\nout of memory\nsomewhere")))
 
     told = json.loads(capsys.readouterr().out)["error"]
     assert ended == FAILED
@@ -89,7 +94,7 @@ def test_of_several_tables_conflicts_alone_say_run_it_again(
 ) -> None:
     tables = [{"ok": False, "error": {"type": each}} if each else {"ok": True} for each in types]
 
-    ended = run_job(lambda: {"ok": False, "tables": tables})
+    ended = run(lambda: {"ok": False, "tables": tables})
 
     assert ended == code
     assert json.loads(capsys.readouterr().out)["tables"] == tables

@@ -269,7 +269,7 @@ def test_a_table_that_is_not_there_is_named_in_the_error(spark: SparkSession, hi
 def test_a_table_of_sparks_own_catalog_is_refused_because_it_could_not_be_read() -> None:
     made = SourceOptions({"path": "store", "table": "planes", "provider": "spark_pages"})
 
-    with pytest.raises(InvalidInputError, match=r"CREATE TABLE .* CREATE TEMPORARY VIEW"):
+    with pytest.raises(InvalidInputError, match=r"CREATE TABLE .*CREATE TEMPORARY VIEW"):
         made.check_read()
 
 
@@ -317,7 +317,7 @@ def test_an_option_that_would_have_no_effect_is_refused(options: dict[str, str],
         ),
         (
             {"table": "planes", "granularity": "pages"},
-            r"option 'granularity' of .*view 'rows'.* It has columns, filter, ",
+            r"option 'granularity' of the view 'rows': there is none of that name",
         ),
         ({"table": "planes", "view": "pages", "columns": "a"}, "option 'columns' of .*view 'pages'"),
         ({"table": "planes", "view": "pages", "partitions": "2"}, "option 'partitions' of .*view 'pages'"),
@@ -333,9 +333,9 @@ def test_an_option_that_a_view_does_not_have_is_refused_with_those_that_it_has(
 @pytest.mark.parametrize(
     ("use", "option", "message"),
     [
-        ("a write", "partitions", "A write has no option 'partitions'"),
+        ("a write", "partitions", "Cannot use option 'partitions' of a write"),
         ("a write", "creatTable", "Did you mean createTable"),
-        ("a stream that is read", "versionAsOf", "A stream that is read has no option 'versionasof'"),
+        ("a stream that is read", "versionAsOf", "Cannot use option 'versionasof' of a stream that is read"),
         (
             "a stream that is written",
             "appId",
@@ -360,7 +360,7 @@ def test_a_schema_cannot_be_given_because_values_would_have_to_be_cut(
 ) -> None:
     frame = spark.read.format("spark_pages").schema("year short").option("table", "planes").load(history.url)
 
-    with pytest.raises(Exception, match=r"InvalidInputError: A table has its own schema"):
+    with pytest.raises(Exception, match=r"InvalidInputError: Cannot read a table with a schema of the caller"):
         frame.collect()
 
 
@@ -502,7 +502,7 @@ def test_a_null_where_there_must_be_none_is_damage_and_no_value() -> None:
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
     batch = pa.record_batch({"n": pa.array([1, None, 3])})
 
-    with pytest.raises(DamageError, match="Column 'n' has a null"):
+    with pytest.raises(DamageError, match="Cannot read column 'n' in Spark: it has a null"):
         to_spark(batch, schema)
     assert to_spark(batch.slice(2), schema).column(0).to_pylist() == [3]
 

@@ -232,7 +232,7 @@ def test_a_sink_cannot_be_given_an_application_under_which_new_checkpoints_lose_
     json_files(tmp_path / "in", range(0, 10))
     rows = spark.readStream.schema("n long, text string").json(str(tmp_path / "in"))
 
-    with pytest.raises(Exception, match=r"A stream that is written has no option 'appid'"):
+    with pytest.raises(Exception, match=r"Cannot use option 'appid' of a stream that is written"):
         run(rows, tmp_path / "checkpoint", "sink", path=store.url, table="numbers", appId="mine")
 
     assert store.snapshot().table("numbers").num_rows == 0

@@ -150,7 +150,7 @@ def test_the_error_of_a_job_arrives_as_the_class_that_it_was() -> None:
     said = json.dumps(failure_document("CommitConflictError", "overtaken", "Retry."))
     ended = subprocess.CompletedProcess(["job"], CONFLICT, said, "")
 
-    with pytest.raises(CommitConflictError, match=r"overtaken Retry\."):
+    with pytest.raises(CommitConflictError, match=r"overtaken\. Retry\."):
         _result("compact_pages", ended)
 
 

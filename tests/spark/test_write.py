@@ -187,13 +187,13 @@ def test_a_missing_table_is_an_error_that_says_how_to_make_it(spark: SparkSessio
         (lambda rows: rows.drop("id"), "'id' is missing"),
         (
             lambda rows: rows.withColumn("departed", f.array(f.lit(1))),
-            "'departed' of 'flights' holds timestamp",
+            "column 'departed' holds timestamp",
         ),
         (lambda rows: rows.withColumn("id", f.when(f.col("id") > 20, f.col("id"))), "'id'.* is not nullable"),
-        (lambda rows: rows.withColumn("seats", f.lit(-1)), "'seats' of 'flights' holds uint16"),
+        (lambda rows: rows.withColumn("seats", f.lit(-1)), "'seats' of 'flights': it holds uint16"),
         (
             lambda rows: rows.withColumn("seats", f.expr("interval '1' year")),
-            "'seats' is interval year, for which Arrow has no type",
+            "'seats': it is interval year, for which Arrow has no type",
         ),
     ],
     ids=["unknown", "missing", "type", "null", "value", "no such type"],
@@ -290,7 +290,7 @@ def test_an_application_without_a_number_is_refused_before_a_task_has_written(
     files = page_files(store)
 
     with pytest.raises(
-        Exception, match=r"InvalidInputError: Application 'nightly' comes with the number None"
+        Exception, match=r"InvalidInputError: Cannot use application 'nightly' with number None"
     ):
         write(frame(spark, 10, ROWS), store, appId="nightly")
 
@@ -308,7 +308,7 @@ def test_a_table_that_cannot_be_made_is_refused_before_a_task_has_written(store:
 
 
 def test_rows_are_not_written_on_an_old_version(spark: SparkSession, store: sp.Store) -> None:
-    with pytest.raises(Exception, match=r"InvalidInputError: A write has no option .* on the newest version"):
+    with pytest.raises(Exception, match=r"InvalidInputError: Cannot use option 'versionasof' of a write.* on the newest version"):
         write(frame(spark, 0, 1), store, versionAsOf=0)
 
 
