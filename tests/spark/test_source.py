@@ -360,7 +360,9 @@ def test_a_schema_cannot_be_given_because_values_would_have_to_be_cut(
 ) -> None:
     frame = spark.read.format("spark_pages").schema("year short").option("table", "planes").load(history.url)
 
-    with pytest.raises(Exception, match=r"InvalidInputError: Cannot read a table with a schema of the caller"):
+    with pytest.raises(
+        Exception, match=r"InvalidInputError: Cannot read a table with a schema of the caller"
+    ):
         frame.collect()
 
 
