@@ -17,7 +17,10 @@ import spark_pages as sp
 from spark_pages.store import Store
 
 HERE = Path(__file__).parent / "v1"
-NAMES = ["bundle", "checkpoint-and-tail", "every-kind", "groups-tags-and-restore", "manifest", "nan", "only-log"]
+NAMES = [
+    "bundle", "checkpoint-and-tail", "deleted-rows", "every-kind", "groups-tags-and-restore", "manifest", "nan",
+    "only-log",
+]  # fmt: skip
 
 
 @pytest.fixture(params=NAMES)

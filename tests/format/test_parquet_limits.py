@@ -27,7 +27,7 @@ def taken_by(data: bytes) -> int:
     """Most bytes that Arrow has had more than before while the object was refused."""
     pool = pa.default_memory_pool()
     before, peak = pool.bytes_allocated(), pool.max_memory()
-    with pytest.raises(DamageError, match="the-key should be Parquet"):
+    with pytest.raises(DamageError, match="Cannot read the-key: expected Parquet"):
         decode_table(data, SCHEMA, "the-key")
     after = pool.max_memory()
     return 0 if after == peak else after - before
@@ -180,7 +180,7 @@ FOREIGN = {
 def test_columns_that_the_format_does_not_have_reach_no_parser(data, monkeypatch):
     monkeypatch.setattr(pq, "ParquetFile", lambda *_, **__: pytest.fail("parsed"))
 
-    with pytest.raises(DamageError, match="the-key should be Parquet"):
+    with pytest.raises(DamageError, match="Cannot read the-key: expected Parquet"):
         decode_table(data, SCHEMA, "the-key")
 
 
@@ -197,5 +197,5 @@ def test_a_root_or_an_object_without_a_name_of_another_form_reaches_no_parser(da
     monkeypatch.setattr(pq, "ParquetFile", lambda *_, **__: pytest.fail("parsed"))
 
     assert checkpoint_of(data) is None
-    with pytest.raises(DamageError, match="the-key is not the root"):
+    with pytest.raises(DamageError, match="Cannot read the-key: it is not the root"):
         decode_root(data, "the-key")

@@ -31,13 +31,14 @@ def test_verbs_reach_a_store_by_the_name_of_a_profile(url: str, profile: str, tm
         txn.append("t", pa.table({"a": range(100)}))
     assert told("sql", url, "SELECT max(a) FROM t", *by)["rows"] == [[99]]
     assert told("locate", url, "t", "a", 7, *by)["row_in_page"] == 7
-    assert told("tag", url, "good", *by) == told("tags", url, *by)["tags"][0]
+    assert told("tag", url, "good", *by) == {"tag": "good", "version": 1}
+    assert told("tags", url, *by)["tags"] == {"good": 1}
     assert told("restore", url, "--tag", "good", *by)["changed"] is False
     assert told("leases", url, *by) == {"leases": []}
     assert [row["version"] for row in told("history", url, *by)["history"]][-1] == 0
     assert told("verify", url, "--pages", "all", *by)["ok"]
     assert told("repair", url, *by)["steps"] == []
-    assert told("report", url, tmp_path / "report.html", *by)["bytes"] > 10_000
+    assert told("report", url, tmp_path / "report.html", *by)["size_bytes"] > 10_000
 
 
 def test_without_the_profile_the_store_is_not_reached(url: str, profile: str) -> None:

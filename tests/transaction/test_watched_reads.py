@@ -58,7 +58,7 @@ def test_to_count_rows_through_the_catalog_is_to_read_them(two, look):
 @pytest.mark.parametrize(
     "look",
     [
-        lambda txn: txn.snapshot.table("system.tables").read(["name", "columns"]),
+        lambda txn: txn.snapshot.table("system.tables").read(["name", "num_columns"]),
         lambda txn: txn.snapshot.table("system.tables").read(["num_rows"], filter="name = 'u'"),
         lambda txn: txn.snapshot.tables(),
         lambda txn: txn.table("system.columns").read(),

@@ -192,5 +192,5 @@ def test_a_value_that_does_not_fit_fails_the_task_that_has_it(store: sp.Store) -
         txn.create_table("small", pa.schema([("n", pa.int8())]))
     plan = plan_write(store.url, pa.schema([("n", pa.int64())]), False, WriteOptions("small"))
 
-    with pytest.raises(SchemaMismatchError, match="'n' of 'small' holds int8"):
+    with pytest.raises(SchemaMismatchError, match="'n' of 'small': it holds int8"):
         write_task(plan, 0, iter(rows(0, 50_000).select(["n"]).to_batches()))

@@ -34,7 +34,7 @@ def test_every_verb_is_named_has_help_and_takes_json(verb):
 
 def test_a_tag_is_set_listed_moved_and_taken_away(url):
     assert run_json("tag", url, "good", "--version", 1) == {"tag": "good", "version": 1}
-    assert run_json("tags", url) == {"tags": [{"tag": "good", "version": 1}]}
+    assert run_json("tags", url) == {"tags": {"good": 1}}
     assert run("tag", url, "good").exit_code == job_result.FAILED
     assert run_json("tag", url, "good", "--version", 2, "--replace")["version"] == 2
     assert run("tags", url).stdout == "tag\tversion\ngood\t2\n"
@@ -56,7 +56,7 @@ def test_changes_are_told_by_rows_and_by_pages(url):
     rows = run_json("changes", url, "--start", 2)
     pages = run_json("changes", url, "--start", 0, "--end", 1, "--table", "things", "--granularity", "pages")
 
-    assert (rows["start"], rows["end"]) == (2, 2)
+    assert (rows["start_version"], rows["end_version"]) == (2, 2)
     (change,) = rows["changes"]
     assert [change[name] for name in ("table", "column", "change", "first_row", "end_row")] == [
         "things",
