@@ -185,15 +185,7 @@ def update_rows(
             raise row_out_of_range(beyond, there, f"column {name!r} of table {table!r}")
     if not len(numbers):
         return
-    live = state.snapshot().table_of(definition).are_live(numbers)
-    live &= ~np.isin(numbers, staged.deleted.get(table_id, ()))
-    if not live.all():
-        row = int(numbers[~live][0])
-        raise RowDeletedError(
-            f"Cannot update row {row} of table {table!r}: it was deleted.",
-            hint="Update live rows only; `Table.row_numbers` gives their numbers.",
-            row=row,
-        )
+    _check_live(state, definition, numbers)
     before = staged.definitions.get(table_id)
     try:
         staged.definitions[table_id] = definition
@@ -202,6 +194,22 @@ def update_rows(
         if before is None:
             staged.definitions.pop(table_id, None)
         raise
+
+
+def _check_live(state: TransactionState, definition: TableDefinition, numbers: NDArray[np.int64]) -> None:
+    """Raise RowDeletedError if a row is dead. Takes no memory where no row of the table is."""
+    shown = state.snapshot().table_of(definition)
+    deleted = state.staged.deleted.get(definition.table_id, np.zeros(0, np.int64))
+    if shown.num_rows == shown.end_row and not len(deleted):
+        return
+    live = shown.are_live(numbers) & ~np.isin(numbers, deleted)
+    if not live.all():
+        row = int(numbers[~live][0])
+        raise RowDeletedError(
+            f"Cannot update row {row} of table {show_name(definition)!r}: it was deleted.",
+            hint="Update live rows only; `Table.row_numbers` gives their numbers.",
+            row=row,
+        )
 
 
 def delete_rows(state: TransactionState, definition: TableDefinition, table: str, rows: ArrayLike) -> int:
