@@ -83,6 +83,16 @@ def scan_tables(source: RowReader, request: ScanRequest, trace: ReadTrace | None
     yield from _scan(source, request, _whole, trace)
 
 
+def first_rows(limit: int | None, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield parts until they hold so many rows."""
+    left = limit
+    for part in parts if limit != 0 else ():
+        yield part if left is None or not part.num_columns else part.slice(0, left)
+        left = None if left is None else left - part.num_rows
+        if left is not None and left <= 0:
+            return
+
+
 def scan_batches(
     source: RowReader, request: ScanRequest, trace: ReadTrace | None
 ) -> Iterator[pa.RecordBatch]:

@@ -7,7 +7,7 @@ and reads with a filter go by windows (query/scan.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -51,7 +51,7 @@ from spark_pages.query.predicates.evaluate import passing
 from spark_pages.query.predicates.filters import Filter, ParsedFilter, parse_filter
 from spark_pages.query.pruning import CandidateSearch, rows_to_read
 from spark_pages.query.row_reader import Reading, RowReader, rows_without_columns
-from spark_pages.query.scan import ROW, ScanRequest, scan_batches, scan_tables
+from spark_pages.query.scan import ROW, ScanRequest, first_rows, scan_batches, scan_tables
 from spark_pages.query.table_views import TableViews
 
 MOST_COLUMNS_ON_A_CARD = 30
@@ -224,7 +224,7 @@ class Table(TableViews):
             return self._source.slices(names, RowRanges.of(start, stop), Reading(trace=trace))
         few = limit is not None
         request = ScanRequest(names, start, stop, parsed, admit=True, few=few, numbered=numbered)
-        found = list(_until(limit, scan_tables(self._source, request, trace)))
+        found = list(first_rows(limit, scan_tables(self._source, request, trace)))
         if not names and not numbered:
             rows = sum(part.num_rows for part in found)
             return rows_without_columns(rows if limit is None else min(rows, limit))
@@ -296,14 +296,6 @@ class Table(TableViews):
         request = replace(self._scan_request(columns, 0, None, filter, batch_rows), few=True)
         batches = scan_batches(self._source, request, trace)
         return pa.RecordBatchReader.from_batches(self._source.schema_of(request.names), batches)
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """All rows as a stream in Arrow's C interface: a `scan`, for whoever takes Arrow.
-
-        ``polars.DataFrame(table)``, ``pyarrow.table(table)`` and DuckDB's ``FROM table`` read it, and
-        `Transaction.append` takes it into another table.
-        """
-        return self.scan().__arrow_c_stream__(requested_schema)
 
     def explain(
         self,
@@ -590,16 +582,6 @@ class Table(TableViews):
                 num_rows=self.end_row,
             )
         return start, stop
-
-
-def _until(limit: int | None, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield parts until they hold so many rows."""
-    left = limit
-    for part in parts if limit != 0 else ():
-        yield part if left is None or not part.num_columns else part.slice(0, left)
-        left = None if left is None else left - part.num_rows
-        if left is not None and left <= 0:
-            return
 
 
 def _row_of_nulls(schema: pa.Schema) -> pa.Table:

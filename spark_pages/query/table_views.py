@@ -91,6 +91,14 @@ class TableViews:
         found: pl.DataFrame = _require("polars").from_arrow(rows)
         return found
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """All rows as a stream in Arrow's C interface: a `scan`, for whoever takes Arrow.
+
+        ``polars.DataFrame(table)``, ``pyarrow.table(table)`` and DuckDB's ``FROM table`` read it, and
+        `Transaction.append` takes it into another table.
+        """
+        return self.scan().__arrow_c_stream__(requested_schema)
+
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Read all rows batch by batch, as `scan` does."""
         return iter(self.scan())

@@ -136,6 +136,7 @@ NOT_CALLED = {
     ),
     **dict.fromkeys(("RowClaim", "StoreInfo", "Verification"), "its methods take no arguments"),
     "RowReader": "reads for the engine, whose callers have validated what they pass",
+    "TableScanner": "has the methods of a scanner of pyarrow: `tests/query/test_dataset.py`",
     "ObjectStore": "what storage does is in tests/contract; keys and ranges are validated, data is not",
 }  # fmt: skip
 """Classes that public objects hand out, and whose methods are not called here, by the reason."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import walk_packages
+
 import pytest
 
+import spark_pages as sp
 from spark_pages import InvalidInputError, spark
 from tests.api.calls import (
     FUNCTIONS,
@@ -64,6 +68,11 @@ def test_every_public_function_is_called_or_listed_with_a_reason():
 
 
 def test_every_class_that_a_caller_can_get_hold_of_is_called_or_listed_with_a_reason():
+    for module in walk_packages(
+        sp.__path__, "spark_pages."
+    ):  # classes are found in modules that are imported
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
     found = {kind.__name__ for kind in reachable_classes()}
 
     assert found - {kind.__name__ for kind in RECEIVERS} == set(NOT_CALLED) & found
