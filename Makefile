@@ -45,7 +45,7 @@ demo: $(INSTALLED) ## Run the guided tour.
 	@$(BIN)/spark-pages demo $(ARGS)
 
 .PHONY: test
-test: $(INSTALLED) ## Run the tests of every rule, Spark included, in at most eight minutes on two cores (WORKERS=0: one).
+test: $(INSTALLED) ## Run the tests of every rule, Spark included, two at a time (WORKERS=0: one).
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 .PHONY: test-slow
