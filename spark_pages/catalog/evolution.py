@@ -230,7 +230,7 @@ def with_stored_types(column: pa.Field, *more: pa.DataType) -> pa.Field:
 
 
 def stored_types(column: pa.Field) -> tuple[pa.DataType, ...]:
-    """The types under which pages of the column may hold values, beside its own.
+    """Earlier types of a column that stored pages may still have.
 
     Raises
     ------

@@ -27,7 +27,7 @@ _TEXT_BYTES = 64
 _MAP_BYTES = 96
 _RECORD_BYTES = 320
 _FIELD_BYTES = 64
-"""What Python keeps for a value, and for what is made of it; small numbers and empty texts take less."""
+"""Upper estimate of the bytes that Python needs for one decoded value."""
 
 _Skip = Callable[["_Walk"], None]
 

@@ -34,8 +34,9 @@ _WILD = "*?["
 _BATCH_ROWS = 1 << 16
 _BATCHES_AHEAD = 4
 _FILES_AHEAD = 1
-# Types of CSV columns follow from the first block: 8 MiB are some 50,000 rows, which show most types.
-_CSV_BLOCK_BYTES = 8 << 20
+# Types of CSV columns and fields of JSON follow from the first block. 8 MiB are some 50,000 rows, which show
+# most of both.
+_BLOCK_BYTES = 8 << 20
 
 
 def open_files(path: str | PathLike[str]) -> pa.RecordBatchReader:
@@ -176,17 +177,42 @@ def _stream(
         schema = pa.schema(
             [field if field.type != pa.null() else field.with_type(pa.string()) for field in schema]
         )
-    scanner = found.replace_schema(schema).scanner(
-        batch_size=_BATCH_ROWS, batch_readahead=_BATCHES_AHEAD, fragment_readahead=_FILES_AHEAD
-    )
-    return pa.RecordBatchReader.from_batches(schema, _batches_of(scanner, kind, names))
+    if kind == "json":
+        read = _json_batches(found, schema, filesystem)
+    else:
+        scanner = found.replace_schema(schema).scanner(
+            batch_size=_BATCH_ROWS, batch_readahead=_BATCHES_AHEAD, fragment_readahead=_FILES_AHEAD
+        )
+        read = scanner.to_batches()
+    return pa.RecordBatchReader.from_batches(schema, _batches_of(read, kind, names))
 
 
-def _batches_of(scanner: Any, kind: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _json_batches(found: Any, schema: pa.Schema, filesystem: fs.FileSystem) -> Iterator[pa.RecordBatch]:
+    """Read JSON lines, and refuse a field that the schema does not have: datasets of Arrow leave it out."""
+    from pyarrow import dataset, json  # noqa: PLC0415 - as above
+
+    for fragment in found.get_fragments():
+        keys = dataset.get_partition_keys(fragment.partition_expression)
+        inside = pa.schema([field for field in schema if field.name not in keys])
+        parse = json.ParseOptions(explicit_schema=inside, unexpected_field_behavior="error")
+        with filesystem.open_input_stream(fragment.path) as stream:
+            for batch in json.open_json(stream, json.ReadOptions(block_size=_BLOCK_BYTES), parse):
+                columns = [
+                    pa.repeat(pa.scalar(keys[field.name], field.type), batch.num_rows)
+                    if field.name in keys
+                    else batch.column(field.name)
+                    for field in schema
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _batches_of(
+    batches: Iterator[pa.RecordBatch], kind: str, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     """Read the batches, and say which files a batch that cannot be read belongs to."""
     shown = PurePosixPath(names[0]).name if len(names) == 1 else f"{len(names)} files"
     try:
-        yield from scanner.to_batches()
+        yield from batches
     except (pa.ArrowException, OSError) as error:
         hint = "Check that the files are whole."
         if kind in _TEXT:
@@ -200,13 +226,15 @@ def _batches_of(scanner: Any, kind: str, names: Sequence[str]) -> Iterator[pa.Re
 
 
 def _reader_of(kind: str) -> Any:
-    from pyarrow import csv, dataset  # noqa: PLC0415 - as above
+    from pyarrow import csv, dataset, json  # noqa: PLC0415 - as above
 
+    if kind == "json":
+        return dataset.JsonFileFormat(read_options=json.ReadOptions(block_size=_BLOCK_BYTES))
     if kind not in ("csv", "tsv"):
         return kind
     return dataset.CsvFileFormat(
         parse_options=csv.ParseOptions(delimiter="\t" if kind == "tsv" else ",", newlines_in_values=True),
-        read_options=csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+        read_options=csv.ReadOptions(block_size=_BLOCK_BYTES),
         # Arrow's list of spellings of null would make the text "NA" null, which is the code of Namibia.
         convert_options=csv.ConvertOptions(
             null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False

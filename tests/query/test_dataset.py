@@ -1,4 +1,4 @@
-"""Tables as datasets and lazy frames: what reaches the pages, and what is refused."""
+"""Datasets and lazy frames: which pages a query reads, and which operations are refused."""
 
 from __future__ import annotations
 

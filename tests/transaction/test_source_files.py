@@ -159,3 +159,21 @@ def test_a_folder_of_several_formats_and_an_empty_one_are_refused(tmp_path: Path
     (tmp_path / "b.json").write_bytes(JSON)
     with pytest.raises(InvalidInputError, match="several formats, csv, json"):
         open_files(tmp_path)
+
+
+def test_a_field_of_json_that_appears_far_down_is_refused_and_not_left_out(store: Store, tmp_path: Path):
+    lines = '{"n":7}\n' * (1 << 20) + '{"n":7}\n' * (1 << 17)
+    (tmp_path / "a.jsonl").write_text(lines + '{"n":7,"late":"x"}\n')
+
+    with pytest.raises(SchemaMismatchError, match=r"'a\.jsonl'.*unexpected field"):
+        store.write("numbers", tmp_path / "a.jsonl")
+    assert store.version == 0
+
+
+def test_fields_of_json_that_a_row_lacks_are_null_and_folders_are_columns(tmp_path: Path):
+    (tmp_path / "day=7").mkdir()
+    (tmp_path / "day=7" / "a.jsonl.gz").write_bytes(gzip.compress(b'{"n":1}\n{"m":{"x":2}}\n', mtime=0))
+
+    found = open_files(tmp_path).read_all().to_pylist()
+
+    assert found == [{"n": 1, "m": None, "day": 7}, {"n": None, "m": {"x": 2}, "day": 7}]
