@@ -339,7 +339,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
 
         Notes
         -----
-        Reads at most `limit` commits.
+        Reads at most `limit` commits. Transactions that share a version are listed newest first too.
         Maintenance is a transaction like any other, where it changes what can be read: page compaction,
         restore, vacuum. Checkpoints, log compaction and what a vacuum deleted in fact (`delete objects`)
         are none: their rows have no `transaction`, and the version that first tells of them, the newest

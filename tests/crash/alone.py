@@ -31,5 +31,5 @@ def outcome_of(module: str, flags: list[str], folder: Path, limit_s: float) -> d
             process.wait()
     assert told, said
     outcome: dict[str, Any] = json.loads(told.splitlines()[-1])
-    assert outcome["faults"] == [], said
+    assert not outcome["faults"], f"{outcome['faults']}\n{said}"
     return outcome

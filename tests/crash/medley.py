@@ -97,14 +97,22 @@ def follow(place: Place, notes: Notes, stop: Path) -> None:
 
 def note_history(store: Store, notes: Notes, seen: int) -> int:
     """Note what was done after version `seen`; gives the newest version noted."""
-    head = store.snapshot().version
-    history = store.history(limit=head - seen + 1_000)
-    history = history.filter(pc.field("transaction").is_valid() & (pc.field("version") > seen))
-    rows = history.select([*_TOLD, *_COUNTED]).to_pylist()
-    for row in sorted(rows, key=lambda row: row["version"]):  # stable: of one version in their order
+    for _ in range(3):
+        rows = history_after(store, seen)
+        if all(row["rows_added"] is not None for row in rows):
+            break  # rows are not counted where a vacuum takes the oldest version meanwhile
+    for row in rows:
         notes.write(**{**row, "parameters": dict(row["parameters"])})
         seen = row["version"]
     return seen
+
+
+def history_after(store: Store, seen: int) -> list[dict[str, Any]]:
+    """List transactions after version `seen`, oldest first, also within a version of several."""
+    history = store.history(limit=store.snapshot().version - seen + 1_000)
+    history = history.filter(pc.field("transaction").is_valid() & (pc.field("version") > seen))
+    rows: list[dict[str, Any]] = history.select([*_TOLD, *_COUNTED]).to_pylist()
+    return rows[::-1]
 
 
 def make(place: Place, chance: random.Random) -> None:
