@@ -80,7 +80,7 @@ class LogPolicy:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> LogPolicy:
-        """What the properties of a store ask for; a default where one makes no sense."""
+        """Read the policy from the properties of a store, with the default for each invalid value."""
         return cls(
             _number(properties, CHECKPOINT_COMMITS, _DEFAULT.checkpoint_commits),
             _number(properties, CHECKPOINT_BYTES, _DEFAULT.checkpoint_bytes),
@@ -132,7 +132,7 @@ class Due:
 
 
 def due_after(version: int, state: LogState, policy: LogPolicy) -> Due:
-    """What the process that has committed a version should do.
+    """Return the maintenance that is due after this process has committed a version.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ class AutoMaintenance:
         self._unreadable: CheckpointRef | None = None
 
     def checkpoint(self, carry_out: CarryOut | None = None) -> CheckpointRef:
-        """A checkpoint of the newest version is there, and so is a hint at it.
+        """Write a checkpoint of the newest version, and the hint that names it.
 
         Parameters
         ----------
@@ -270,7 +270,7 @@ class AutoMaintenance:
             self._write_hint()
 
     def report(self, operation: str, reached: int, objects: int, size_bytes: int) -> None:
-        """The next commit tells of this, whoever makes it, and until then the hint; see `UpkeepNote`."""
+        """Record maintenance for the next commit, and until then in the hint; see `UpkeepNote`."""
         now_us = min(max(self._runtime.now_us(), 0), MAX_TIME_US)  # whatever the clock says, commits hold it
         done = UpkeepNote(operation, self._writer(), now_us, Version(reached), objects, size_bytes)
         self._newest.add_note(done)
@@ -288,7 +288,7 @@ class AutoMaintenance:
         write_hint(self._store, state.newest_checkpoint, compacted, state.upkeep)
 
     def after_commit(self, version: int) -> None:
-        """What is due after an own commit will be done beside the caller. Never waits, never fails."""
+        """Schedule the maintenance that is due after an own commit. Never waits, never fails."""
         known = self._newest.snapshot
         if known is None or version <= self._looked_at:
             return  # members of a group share their commit
@@ -300,7 +300,7 @@ class AutoMaintenance:
             self._background.request(due)
 
     def _retry_after_vacuum(self, work: Callable[[], Done]) -> Done:
-        """What the work gives; once more on the newest version where a vacuum has taken away what it read."""
+        """Run the work, and run it again on the newest version if a vacuum removed what it read."""
         try:
             return work()
         except (ObjectNotFoundError, SnapshotExpiredError):
@@ -346,7 +346,7 @@ class AutoMaintenance:
             self._report_compaction(done.compacted, replace(made, compacted=done.compacted))
 
     def with_latest_checkpoint(self, head: LogSnapshot) -> LogSnapshot:
-        """The snapshot, on a newer checkpoint if commits name one and much has come since the old one.
+        """Rebase the snapshot on a newer checkpoint, if commits name one and the tail has grown long.
 
         Notes
         -----
@@ -371,7 +371,7 @@ class AutoMaintenance:
         return newer_by >= _ADOPT_COMMITS or (newer_by > 0 and state.tail_bytes >= _ADOPT_BYTES)
 
     def close(self, timeout_s: float | None) -> None:
-        """What is due has been done, or the time is up; from now on nothing is done beside commits."""
+        """Finish scheduled maintenance within the timeout, and schedule none from then on."""
         self._background.close(timeout_s)
 
 
@@ -411,7 +411,7 @@ class BackgroundWorker:
         self._wait: Callable[[float | None], object] | None = None
 
     def request(self, due: Due) -> None:
-        """It will be done beside the caller, who does not wait."""
+        """Schedule the maintenance in the background, without waiting."""
         with self._lock:
             if self._ended:
                 return
@@ -439,13 +439,13 @@ class BackgroundWorker:
                 _logger.warning("Looking after the log failed (%s): %s: %s", due, type(error).__name__, error)
 
     def finish(self, timeout_s: float | None = None) -> None:
-        """What was asked for has been done, or the time is up."""
+        """Wait until scheduled maintenance is done, or until the timeout."""
         wait = self._wait
         if wait is not None:
             wait(timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """What was asked for has been done, or the time is up; from now on nothing is done any more."""
+        """Wait until scheduled maintenance is done, or until the timeout, and accept none from then on."""
         with self._lock:
             self._ended = True
         self.finish(timeout_s)

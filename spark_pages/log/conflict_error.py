@@ -25,11 +25,11 @@ class CommitSource(Protocol):
     """What is asked of a log."""
 
     def refresh(self) -> LogSnapshot:
-        """The newest version."""
+        """Return the newest version."""
         ...
 
     def commits_left(self, start: int, stop: int) -> Sequence[Commit]:
-        """The commits of slots [start, stop) that have not been cleaned away."""
+        """Return the commits of slots [start, stop) that vacuum has not removed."""
         ...
 
 
@@ -41,7 +41,7 @@ def is_vacuum(record: TransactionRecord) -> bool:
 def attach_conflicting_commit(
     error: CommitConflictError, log: CommitSource, read_version: int, meets: ConflictTest
 ) -> CommitConflictError:
-    """The same error, with both versions, both writers, the chains that overlap and the number of tries.
+    """Add both versions, both writers, the overlapping chains and the number of tries to the error.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
 
 
 def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) -> LogState:
-    """The newest state, from nothing but the address of the store.
+    """Find the newest state, given only the address of the store.
 
     Raises
     ------
@@ -67,14 +67,14 @@ def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) 
 
 
 def _without_impossible_notes(state: LogState) -> LogState:
-    """The state without upkeep that cannot have been: a hint may tell of anything."""
+    """Remove impossible maintenance records from the state; a hint is not trusted."""
     return replace(state, upkeep=tuple(note for note in state.upkeep if 0 <= note.reached <= state.version))
 
 
 def _read_start(
     slots: SlotReader, tree: TreeReader, hint: Hint
 ) -> tuple[LogState | None, str | None, ExistingSlots | None]:
-    """The state of the checkpoint that the hint names, the digest in its slot, and the slots behind it.
+    """Read the checkpoint that the hint names, the digest in its slot, and the slots after it.
 
     One parallel round. The commit of the checkpoint may be a large one, and its root says all that it did.
     """
@@ -100,7 +100,7 @@ def catch_up(
     load_manifest: LoadManifest,
     look: ExistingSlots | None = None,
 ) -> LogState:
-    """The newest state, starting from one that is known. One parallel round where nothing is new.
+    """Bring a known state up to the newest. One parallel round if there is no new commit.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def catch_up(
 
 
 def _jump(slots: SlotReader, tree: TreeReader, tombstone: Tombstone, version: int) -> LogState:
-    """The state that a checkpoint after `version` holds.
+    """Return the state of a checkpoint after `version`.
 
     The tombstone's own may be gone by now, or half gone: `catch_up` goes on to a sound one in the end. What
     is missing twice, though the newest commit names it, is lost.
@@ -160,7 +160,7 @@ def _jump(slots: SlotReader, tree: TreeReader, tombstone: Tombstone, version: in
 def on_named_checkpoint(
     slots: SlotReader, tree: TreeReader, state: LogState, load_manifest: LoadManifest
 ) -> LogState:
-    """The same version, standing on the newest checkpoint that the log names; on none where it names none.
+    """Rebase the same version on the newest checkpoint that the log names, if it names one.
 
     Notes
     -----
@@ -180,7 +180,7 @@ def on_named_checkpoint(
 
 
 def _from_checkpoint(tree: TreeReader, ref: CheckpointRef) -> LogState | None:
-    """The state that a checkpoint holds, or None where it cannot be read."""
+    """Return the state of a checkpoint, or None if it cannot be read."""
     try:
         return base_state(tree, ref)
     except UnsupportedFormatError:
@@ -195,7 +195,7 @@ def is_readable(tree: TreeReader, ref: CheckpointRef) -> bool:
 
 
 def base_state(tree: TreeReader, ref: CheckpointRef) -> LogState:
-    """The state that a checkpoint holds, with nothing on top."""
+    """Return the state of a checkpoint without later commits."""
     known = tree.root(ref).state
     return replace(
         known, base=ref, newest_checkpoint=ref, named_checkpoint=None, catalog_version=int(ref.version)
@@ -203,7 +203,7 @@ def base_state(tree: TreeReader, ref: CheckpointRef) -> LogState:
 
 
 def nearest_checkpoint(tree: TreeReader, newest: CheckpointRef | None, version: int) -> CheckpointRef | None:
-    """The newest checkpoint that is not newer than `version`, reached over predecessors."""
+    """Follow predecessors to the newest checkpoint that is not newer than `version`."""
     ref = newest
     while ref is not None and ref.version > version:
         predecessors = [predecessor for _, predecessor in Checkpoint(ref, tree).root.predecessors]
@@ -217,7 +217,7 @@ def nearest_checkpoint(tree: TreeReader, newest: CheckpointRef | None, version: 
 
 
 def newest_readable(slots: SlotReader, tree: TreeReader, ref: CheckpointRef | None) -> CheckpointRef | None:
-    """The checkpoint, or where its root is lost the newest one before it whose root can be read.
+    """Return the checkpoint, or the newest one before it whose root can be read.
 
     Notes
     -----
@@ -233,7 +233,7 @@ def newest_readable(slots: SlotReader, tree: TreeReader, ref: CheckpointRef | No
 def readable_checkpoint(
     slots: SlotReader, tree: TreeReader, newest: CheckpointRef | None, version: int
 ) -> CheckpointRef | None:
-    """The `nearest_checkpoint` of a version, or one before it where the root of one on the way is lost."""
+    """Return the `nearest_checkpoint` of a version, or an earlier one if a root on the way is lost."""
     try:
         ref = nearest_checkpoint(tree, newest, version)
         if ref is not None:
@@ -266,7 +266,7 @@ def open_state(
 
 
 def version_at(read_time_us: Callable[[int], int], head: int, timestamp_us: int) -> int:
-    """The last version whose commit time is not after `timestamp_us`, by binary search over slots.
+    """Find the last version committed at or before `timestamp_us`, by binary search over slots.
 
     Raises
     ------

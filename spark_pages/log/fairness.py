@@ -77,7 +77,7 @@ SLOW = CommitSchedule(1, 0, unknown=True, slow=True)
 def with_commit(
     turns: tuple[CommitTurn, ...], version: int, writer: str, read_version: int
 ) -> tuple[CommitTurn, ...]:
-    """The turns after one more commit; old ones are forgotten."""
+    """Return the turns after one more commit, without old ones."""
     if turns and turns[-1].writer == writer:
         return (*turns[:-1], CommitTurn(writer, turns[-1].first_version, version, turns[-1].met_others))
     return (*turns[-_KEPT + 1 :], CommitTurn(writer, version, version, read_version < version - 1))
@@ -150,7 +150,7 @@ def should_recheck(came: int, looks: int) -> bool:
 
 
 def _ring(turns: tuple[CommitTurn, ...]) -> list[CommitTurn]:
-    """The last turn of each writer, newest first, back to the first one that comes again.
+    """Return the last turn of each writer, newest first, up to the first writer that repeats.
 
     A writer that was passed over is not among them: whoever stood behind it has had two turns since.
     """

@@ -43,7 +43,7 @@ class Hint:
 
 
 def read_hints(store: ObjectStore) -> Hint:
-    """The hint, as far as it is there and makes sense."""
+    """Read the valid fields of the hint."""
     try:
         value = json.loads(store.get(HINT_KEY, _MAX_HINT_BYTES))
         compacted = max(0, int(value.get("compacted", 0)))
@@ -58,7 +58,7 @@ def read_hints(store: ObjectStore) -> Hint:
 
 
 def _note(value: dict[str, Any]) -> UpkeepNote:
-    """The note that a hint holds, which is to go into a commit: it must be one."""
+    """Decode and validate the maintenance record of a hint, which the next commit repeats."""
     note = upkeep_from_plain(value)
     numbers = note.reached, note.timestamp_us, note.objects, note.size_bytes
     told = isinstance(note.writer, str) and note.operation in (CHECKPOINT, COMPACTION, DELETION)
@@ -68,7 +68,7 @@ def _note(value: dict[str, Any]) -> UpkeepNote:
 
 
 def read_hint(store: ObjectStore) -> CheckpointRef | None:
-    """The checkpoint that the hint names; None where the hint is absent or makes no sense."""
+    """Return the checkpoint that the hint names, or None if the hint is absent or invalid."""
     return read_hints(store).checkpoint
 
 

@@ -41,14 +41,14 @@ class LatestSnapshot:
         self._lock = threading.Lock()
 
     def open(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
-        """The snapshot of a state, with what `older` has loaded where nothing touched it."""
+        """Create the snapshot of a state, and share unchanged loaded chains with `older`."""
         return LogSnapshot(state, self._open(state), older)
 
     def _open(self, state: LogState) -> Checkpoint | None:
         return Checkpoint(state.base, self._tree) if state.base else None
 
     def advance(self, state: LogState) -> LogSnapshot:
-        """The state is the newest one, unless a newer one is known; gives the newest.
+        """Set the newest state, unless a newer one is known, and return the newest snapshot.
 
         Notes
         -----
@@ -80,7 +80,7 @@ class LatestSnapshot:
         return _is_older(state.base, base) and usable(base, state.named_checkpoint, state.retention)
 
     def rebase_on_checkpoint(self, ref: CheckpointRef) -> None:
-        """The newest snapshot stands on this checkpoint from now on, so that what it keeps stays small.
+        """Rebase the newest snapshot on this checkpoint, which keeps its tail small.
 
         Notes
         -----
@@ -121,13 +121,13 @@ class LatestSnapshot:
 
 
 def unreported_notes(state: LogState, left: Sequence[UpkeepNote]) -> tuple[UpkeepNote, ...]:
-    """What is to be told: what the state knows, and what a hint holds, unless a commit has told of it."""
+    """Return the maintenance records that no commit has reported yet."""
     possible = tuple(note for note in left if note.reached <= state.version)
     return _unreported_notes(state, possible)[-_MOST_NOTES:]
 
 
 def _unreported_notes(state: LogState, before: tuple[UpkeepNote, ...]) -> tuple[UpkeepNote, ...]:
-    """What a process knew before it had the state and no commit has told since, beside what the state has.
+    """Return the records known before the state that neither it nor a later commit has reported.
 
     A state of a transaction that began before some upkeep does not know of it. Whether a commit has told
     of it nevertheless shows in what commits name, and of deletions in what the state remembers.

@@ -58,7 +58,7 @@ class ReaderLease(Generic[LeasedT]):
         return f"ReaderLease(version {self.snapshot.version}, {until})"
 
     def renew(self, duration: timedelta) -> None:
-        """The lease holds for so long from now on.
+        """Extend the lease to this duration from now on.
 
         Raises
         ------
@@ -84,13 +84,13 @@ class ReaderLease(Generic[LeasedT]):
         self.expires_at = expires_at
 
     def release(self) -> None:
-        """The lease has ended; ending it twice is fine."""
+        """Release the lease. Releasing it again has no effect."""
         if self.expires_at is not None:
             self._write(Lease(self.lease_id, Version(self.snapshot.version), 0))
             self.expires_at = None
 
     def __enter__(self) -> Self:
-        """The lease."""
+        """Return the lease."""
         return self
 
     def __exit__(

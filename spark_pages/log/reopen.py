@@ -37,7 +37,7 @@ class Reopenable(Protocol):
     """Something that reads one version."""
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
-        """It reads the same version from what is kept now; raises where there is no way to."""
+        """Reopen the same version on the retained objects, or raise if that is impossible."""
         ...
 
 
@@ -62,7 +62,7 @@ class Misses:
 
 
 def retry_after_vacuum(work: Callable[[], Answer]) -> Answer:
-    """What the work gives; from the start again where an object has gone while it ran.
+    """Run the work, and start again if a vacuum removed an object that it reads.
 
     For work that opens the versions it reads by itself: the next time from what is kept then, or it is
     refused because retention has passed them.
@@ -96,7 +96,7 @@ def conflict_if_vacuumed(read_version: int) -> Iterator[None]:
 def reopening(
     read: Callable[Concatenate[Reader, Given], Answer],
 ) -> Callable[Concatenate[Reader, Given], Answer]:
-    """The method, tried again on the same version as long as another object has gone.
+    """Retry the method on the same version while it finds further objects removed.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def reopening(
 def retrying(
     stage: Callable[Concatenate[Writer, Given], Answer],
 ) -> Callable[Concatenate[Writer, Given], Answer]:
-    """The method of a transaction, tried again as long as a vacuum has taken away what it reads.
+    """Retry the method of a transaction while a vacuum removes what it reads.
 
     Raises
     ------

@@ -45,7 +45,7 @@ LoadManifest = Callable[[ManifestRef], tuple[pa.RecordBatch, pa.RecordBatch]]
 
 
 def replay(state: LogState, commits: Iterable[Commit], load_manifest: LoadManifest) -> LogState:
-    """The state after the commits, which must follow on without a gap.
+    """Apply commits to a state. They must follow it without a gap.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def replay(state: LogState, commits: Iterable[Commit], load_manifest: LoadManife
 
 
 def rebase_on_checkpoint(state: LogState, checkpoint: CheckpointRef) -> LogState:
-    """The same state on a newer checkpoint of the same log: what that one holds already is left out.
+    """Rebase a state on a newer checkpoint of its log, and drop the edits that the checkpoint includes.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ class Fold:
 
 
 def _bytes_of(added: Iterable[Piece]) -> int:
-    """What was added takes so many bytes: loaded pages in memory, the others in their manifests."""
+    """Return the size of added pages: in memory if loaded, else as stated by their manifest."""
     loaded, manifests = 0, set()
     for piece in added:
         if isinstance(piece, PageRun):
@@ -333,7 +333,7 @@ def _bytes_listed(manifests: Iterable[ManifestRef]) -> int:
 
 
 def form_ids(pages: pa.RecordBatch, version: int, base_ordinal: int) -> pa.RecordBatch:
-    """The pages with their ids in place of their ordinals."""
+    """Replace the ordinals of pages with page ids."""
     if not pages.num_rows:
         return pages
     first = page_id(version, base_ordinal)
@@ -416,7 +416,7 @@ class ManifestPages:
     stop: int
 
     def __call__(self) -> list[PageRun]:
-        """The pages, with their ids."""
+        """Load the pages, with their ids."""
         loaded = self.load(self.manifest)
         listed = loaded[0]
         if listed.num_rows != self.manifest.num_pages:
@@ -431,7 +431,7 @@ class ManifestPages:
 
 
 def read_manifests(pieces: Iterable[Piece], at_once: Mapper) -> list[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """What is listed in the page manifests that hold promised pages, each read once, several at a time.
+    """Read the page manifests that hold unloaded pages, each once and several in parallel.
 
     Notes
     -----

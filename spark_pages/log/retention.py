@@ -52,7 +52,7 @@ _RETENTION = "a timedelta, text such as '7d', or a whole number of versions"
 def retention_policy(
     retention: timedelta | int | str | None, properties: Mapping[str, str]
 ) -> RetentionPolicy:
-    """What a caller asks to keep; else what the properties of the store say; else seven days.
+    """Return the requested retention, or that of the store's properties, or seven days.
 
     Raises
     ------
@@ -119,12 +119,12 @@ def parse_retention(text: str) -> timedelta | int:
 
 
 def pinned(tags: Mapping[str, int], leases: Iterable[Lease], now_us: int) -> list[int]:
-    """The versions that tags and unexpired leases hold."""
+    """Return the versions that tags and unexpired leases hold."""
     return [*tags.values(), *(lease.version for lease in leases if lease.expires_at_us > now_us)]
 
 
 def oldest_to_keep(state: LogState, wanted: int, now_us: int) -> int:
-    """The oldest version that stays readable: never past a tag or unexpired lease, never back.
+    """Return the oldest version to retain: never past a tag or unexpired lease, and never backwards.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def _version_of(checkpoint: CheckpointRef | None) -> int:
 def check_kept(
     retention: Retention, commit: Commit, tags: Mapping[str, int], leases: Mapping[str, Lease]
 ) -> None:
-    """A commit that moves retention passes no tag, and no lease that is unexpired at the commit's time.
+    """Refuse to move retention past a tag, or past a lease that is unexpired at the commit's time.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def check_kept(
 
 
 def newer(one: CheckpointRef | None, two: CheckpointRef | None) -> CheckpointRef | None:
-    """The one of the newer version; the first where they are of the same."""
+    """Return the checkpoint of the newer version, or the first of equal ones."""
     if one is None or two is None:
         return one or two
     return two if two.version > one.version else one
@@ -229,12 +229,12 @@ def is_reachable(state: LogState) -> bool:
 
 
 def oldest_readable(state: LogState) -> int:
-    """The oldest version that can be opened."""
+    """Return the oldest version that can be opened."""
     return state.retention.min_readable if state.retention else 0
 
 
 def check_version(state: LogState, version: int, asked: str = "") -> None:
-    """The version can be read, as far as the log says.
+    """Raise if the log says that the version cannot be read.
 
     Parameters
     ----------

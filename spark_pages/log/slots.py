@@ -50,7 +50,7 @@ class SlotReader:
         return self._compacted
 
     def read(self, version: int) -> Commit | Tombstone | None:
-        """What slot `version` holds, or None where it is empty."""
+        """Read slot `version`, or return None if it is empty."""
         try:
             return read_checked(lambda: self._read_once(version))
         except ObjectNotFoundError:
@@ -66,7 +66,7 @@ class SlotReader:
         return slot
 
     def digest(self, version: int) -> str | None:
-        """The digest of the commit in slot `version`, cleaned or not, or None where the slot is empty.
+        """Return the digest of the commit in slot `version`, also of a tombstone; None if it is empty.
 
         Notes
         -----
@@ -79,11 +79,11 @@ class SlotReader:
             return None
 
     def read_many(self, versions: Sequence[int]) -> list[Commit | Tombstone | None]:
-        """What the slots hold, in order, in one parallel round."""
+        """Read the slots, in order, in one parallel round."""
         return self.map_all(self.read, versions)
 
     def commits(self, start: int, stop: int) -> list[Commit]:
-        """Commits [start, stop).
+        """Read commits [start, stop).
 
         Raises
         ------
@@ -111,7 +111,7 @@ class SlotReader:
         return found
 
     def some_commits(self, start: int, stop: int) -> list[Commit]:
-        """Commits from `start` on, below `stop`: at least one, and no more than may be in memory at once.
+        """Read at least one commit from `start` on, below `stop`, as many as may be in memory at once.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class SlotReader:
         return self.commits(start, min(start + _SOME, stop))
 
     def present(self, versions: Sequence[int]) -> list[Commit | Tombstone]:
-        """What the slots hold, which must all be there.
+        """Read slots that must all exist.
 
         Raises
         ------
@@ -148,13 +148,13 @@ class SlotReader:
         return found
 
     def _own(self, slot: Commit | Tombstone | None, version: int) -> Commit:
-        """The commit of this store that slot `version` must hold; raises StoreReplacedError for another's."""
+        """Return the commit of this store in slot `version`. Raise StoreReplacedError for another store's."""
         if slot is not None and self.identity.is_foreign(slot):
             raise self.identity.replaced(version)
         return as_commit(slot, version)
 
     def tail(self, start: int, look: ExistingSlots | None = None) -> list[Commit | Tombstone]:
-        """What slots from `start` on hold, up to the first empty one.
+        """Read slots from `start` on, up to the first empty one.
 
         Stops behind a tombstone: whoever meets one goes another way. Stops before a commit of another store.
 
@@ -191,7 +191,7 @@ class SlotReader:
         return found + rest
 
     def _slots_from(self, start: int, look: ExistingSlots | None = None) -> list[Commit | Tombstone]:
-        """What slots hold, up to the first empty one, a tombstone, or a commit of another store.
+        """Read slots up to the first empty one, a tombstone, or a commit of another store.
 
         Raises
         ------
@@ -256,7 +256,7 @@ class SlotReader:
             self.identity.note_foreign_commit(other)
 
     def _bundled(self, start: int) -> list[Commit | Tombstone]:
-        """What the slots from `start` on hold that are said to be in compacted ranges."""
+        """Read the slots from `start` on that compacted ranges are said to hold."""
         if start >= self._compacted:
             return []
         found = self._ranges.between(start, self._compacted, self._compacted)
@@ -307,7 +307,7 @@ class SlotReader:
 
 
 def as_commit(slot: Commit | Tombstone | None, version: int) -> Commit:
-    """The commit that slot `version` must hold.
+    """Return the commit that slot `version` must hold.
 
     Raises
     ------

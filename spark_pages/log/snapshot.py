@@ -50,7 +50,7 @@ class LogSnapshot:
             self._tails = dict(older._tails)
 
     def chain(self, key: ChainKey) -> ColumnChain:
-        """The chain of a column; a chain that was never written has no pages.
+        """Return the chain of a column. A chain without writes has no pages.
 
         Notes
         -----
@@ -68,7 +68,7 @@ class LogSnapshot:
         return chain
 
     def base_chain(self, key: ChainKey) -> Sequence[Piece | PartialRun]:
-        """What a chain is before any edit: the pieces that the checkpoint holds of it."""
+        """Return the pieces that the checkpoint holds of a chain, before any edit."""
         return self.checkpoint.open_chain(key) if self.checkpoint else []
 
     def num_rows(self, key: ChainKey) -> int:
@@ -76,7 +76,7 @@ class LogSnapshot:
         return self.tail(key).rows
 
     def tail(self, key: ChainKey) -> ChainTail:
-        """The end of a chain, as far as commits have brought it along.
+        """Return the end of a chain, as later commits left it.
 
         Notes
         -----
@@ -94,7 +94,7 @@ class LogSnapshot:
         return known
 
     def with_checkpoint(self, state: LogState, checkpoint: Checkpoint) -> LogSnapshot:
-        """The same version on a newer checkpoint; chains that are loaded whole are kept.
+        """Rebase the same version on a newer checkpoint, and keep fully loaded chains.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class LogSnapshot:
         return moved
 
     def table(self, name: TableName) -> TableDefinition | None:
-        """The live table of this namespace and name, or None."""
+        """Return the live table of this namespace and name, or None."""
         if name in self.state.names:
             table_id = self.state.names[name]
             return None if table_id is None else self.state.tables[table_id]
@@ -184,7 +184,7 @@ class LogSnapshot:
         return [each.table_id for each in found if each is not None]
 
     def chain_keys(self) -> Iterable[ChainKey]:
-        """The chains of all live tables, sorted."""
+        """Return the chains of all live tables, sorted."""
         return sorted(key for definition in self.tables() for key in self.chains_of(definition))
 
     def chains_of(self, definition: TableDefinition) -> Sequence[ChainKey]:

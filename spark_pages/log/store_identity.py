@@ -269,7 +269,7 @@ class StoreIdentity:
             )
 
     def replaced(self, version: int) -> StoreReplacedError:
-        """The error for a slot that holds a commit of another store."""
+        """Create the error for a slot that holds a commit of another store."""
         if self._lost is not None and not self._is_replaced:
             return StoreReplacedError(
                 f"Cannot use the store at {self._store.url}: {commit_key(self._lost)} is missing, or is "
@@ -292,7 +292,7 @@ class StoreIdentity:
 
 
 def foreign_error(version: int, url: str = "") -> StoreReplacedError:
-    """The error for a slot behind the head that holds a commit of another store."""
+    """Create the error for a slot after the head that holds a commit of another store."""
     key = commit_key(version)
     return StoreReplacedError(
         f"Cannot commit to the store{url and f' at {url}'}: {key} holds a commit of another store. "
@@ -304,7 +304,7 @@ def foreign_error(version: int, url: str = "") -> StoreReplacedError:
 
 
 def gap_error(missing: int, later: int, is_foreign: bool = False) -> DamageError:
-    """The error for a slot without a commit of this store, although a later one has one."""
+    """Create the error for a slot without a commit of this store before a later commit."""
     key = commit_key(missing)
     what = "holds a commit of another store" if is_foreign else "is missing"
     return DamageError(

@@ -55,7 +55,7 @@ class ObjectWriter:
         return location
 
     def put_at(self, key: str, data: Buffer) -> None:
-        """The object will be at this key, which no other object has."""
+        """Write an object at a key that no other object has."""
         size_bytes = memoryview(data).nbytes
         self._sizes[key] = size_bytes
         self.objects += 1

@@ -60,7 +60,7 @@ class TreeReader:
         self._listed: WeakValueDictionary[tuple[Location, str], pa.RecordBatch] = WeakValueDictionary()
 
     def fetch(self, location: Location) -> bytes:
-        """The bytes of an object, once its length and digest are right."""
+        """Read an object, and verify its length and digest."""
         return fetch_object(self._store, location)
 
     def load_manifest(self, manifest: ManifestRef) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -90,7 +90,7 @@ class TreeReader:
         return decode_catalog(self.fetch(location), location.key)
 
     def _manifest(self, location: Location) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """What a manifest lists: chains that have loaded pages of it hold all of it, so others share that."""
+        """Read the entries of a manifest. Loaded chains hold all of it, so other chains share it."""
         pages, stats = self._listed.get((location, "pages")), self._listed.get((location, "stats"))
         if pages is None or stats is None:
             pages, stats = decode_manifest(self.fetch(location), location.key)
@@ -120,12 +120,12 @@ class Checkpoint:
         return dict(sorted(levels.items()))
 
     def chain(self, key: ChainKey) -> list[Piece]:
-        """The pieces of a chain: loaded where only their content tells how many rows they hold."""
+        """Return the pieces of a chain, and load those whose row count only their content gives."""
         levels = list(self.levels().values())
         return self._base(levels[0], key) + self._tails(levels[1:], key)
 
     def open_chain(self, key: ChainKey) -> list[Piece | PartialRun]:
-        """The pieces of a chain, those of the tail runs unread until a row behind the base is asked for."""
+        """Return the pieces of a chain, and load its tail runs only when a row past the base is requested."""
         levels = list(self.levels().values())
         tails = [parts for parts in levels[1:] if nodes_of(parts, key)]
         base = self._base(levels[0], key)
@@ -135,12 +135,12 @@ class Checkpoint:
         return _pieces(self.tree, parts, key, 0, of_parts=True)
 
     def _tails(self, tails: Sequence[Sequence[Node]], key: ChainKey) -> list[Piece]:
-        """The pieces of a chain in tail runs, all of which are read at the same time."""
+        """Read the pieces that a chain has in tail runs, all in parallel."""
         found = self.tree.at_once(lambda parts: _pieces(self.tree, parts, key, -1, of_parts=True), tails)
         return [piece for pieces in found for piece in pieces]
 
     def table(self, name: TableName) -> TableDefinition | None:
-        """The live table of this name: reads one catalog file, and nothing for a name asked for before."""
+        """Return the live table of this name. Reads one catalog file, or none for a name that is cached."""
         if name not in self._found:
             self._found[name] = self._find(name)
         return self._found[name]
@@ -228,7 +228,7 @@ class ChainPart:
     of_parts: bool
 
     def __call__(self) -> list[Piece]:
-        """The pages in a segment; of a part one piece for each segment."""
+        """Load the pages of a segment, or one piece for each segment of a part."""
         if self.of_parts:
             return _pieces(self.tree, self.tree.part(self.node), self.key, self.base, of_parts=False)
         segment = self.tree.segment(self.node)
@@ -254,12 +254,12 @@ class SegmentPart:
     stop: int
 
     def __call__(self) -> list[PageRun]:
-        """The pages."""
+        """Load the pages."""
         return [self.tree.run(self.node).slice(self.start, self.stop)]
 
 
 def down_to_segments(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """The same pages in pieces none of which is a whole manifest part."""
+    """Expand whole manifest parts into their segments."""
     for piece in pieces:
         if isinstance(piece, UnloadedRun) and isinstance(piece.expand, ChainPart) and piece.expand.of_parts:
             yield from down_to_segments(piece.expand())

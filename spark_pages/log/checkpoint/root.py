@@ -108,7 +108,7 @@ class Root:
 
 
 def description_digest(definition: TableDefinition) -> str:
-    """A digest of what matters of a table's columns, so that they can be compared without being read."""
+    """Return a digest of the column definitions of a table, to compare tables without reading them."""
     columns = [
         [definition.field_ids[column.name], column.name, str(column.type), column.nullable]
         for column in definition.schema
@@ -118,7 +118,7 @@ def description_digest(definition: TableDefinition) -> str:
 
 
 def next_predecessors(root: Root, ref: CheckpointRef) -> tuple[tuple[int, CheckpointRef], ...]:
-    """The predecessors that a checkpoint after this one names."""
+    """Return the predecessors that the checkpoint after this one names."""
     kept: list[tuple[int, CheckpointRef]] = []
     power = 1
     for sequence, predecessor in ((root.sequence, ref), *root.predecessors):
@@ -130,7 +130,7 @@ def next_predecessors(root: Root, ref: CheckpointRef) -> tuple[tuple[int, Checkp
 
 
 def encode_root(root: Root) -> bytes:
-    """The root as Parquet: a row for each part, the rest as JSON in the file's metadata."""
+    """Encode the root as Parquet: a row for each part, the rest as JSON in the file's metadata."""
     state = root.state
     document = {
         "format_version": FORMAT_VERSION,
@@ -170,7 +170,7 @@ def encode_root(root: Root) -> bytes:
 
 
 def decode_root(data: bytes, key: str) -> Root:
-    """The root that the bytes hold; their digest has been checked.
+    """Decode a root whose digest has been verified.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def _state(value: dict[str, Any]) -> LogState:
 
 
 def encode_catalog(definitions: Sequence[TableDefinition], version: int | None = None) -> bytes:
-    """A catalog file: definitions, sorted by namespace and name; `version` is the checkpoint's."""
+    """Encode a catalog file: definitions sorted by namespace and name. `version` is the checkpoint's."""
     plain = [definition_to_plain(definition) for definition in definitions]
     columns = [
         optional_numbers([d.namespace_id for d in definitions], pa.int64()),
@@ -320,5 +320,5 @@ class CatalogPage(Sequence[TableDefinition]):
 
 
 def decode_catalog(data: bytes, key: str) -> CatalogPage:
-    """The definitions of a catalog file; its digest has been checked."""
+    """Decode a catalog file whose digest has been verified."""
     return CatalogPage(data, key)

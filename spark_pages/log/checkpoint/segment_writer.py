@@ -1,6 +1,4 @@
-"""Segments of a checkpoint: packs pages into segments of even size and writes them, with inline pages moved
-to files.
-"""
+"""Write segments of a checkpoint: pack pages into segments of even size, and move inline pages to files."""
 
 from __future__ import annotations
 
@@ -72,7 +70,7 @@ class SegmentWriter:
         self._loaded: dict[int, _Loaded] = {}
 
     def __call__(self, planned: PlannedSegment) -> Node:
-        """The segment is on its way to storage."""
+        """Start to write a segment."""
         table_ids, field_ids, runs = [], [], []
         loaded: dict[int, _Loaded] = {}
         for slab in planned.slabs:
@@ -93,7 +91,7 @@ class SegmentWriter:
         return self._write(planned, segment, runs)
 
     def finish(self) -> None:
-        """The page files are on their way to storage, too."""
+        """Start to write the page files that remain."""
         self._homes.write(self._objects)
         self._catalog_homes.write(self._objects)
 
@@ -162,7 +160,7 @@ class InlinePageWriter:
         self._data = bytearray()
 
     def place_inline_pages(self, run: PageRun) -> PageRun:
-        """The run, its inline pages placed in the file; everything but their place stays."""
+        """Move the inline pages of a run into the file, and change nothing but their location."""
         inline = run.numbers("kind") == PageKind.INLINE
         if not inline.any():
             return run
@@ -212,7 +210,7 @@ def _aligned(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _with(run: PageRun, name: str, where: NDArray[np.int64], values: NDArray[np.int64] | int) -> pa.Array:
-    """A numeric column of the run with other values at some places."""
+    """Return a numeric column of the run with other values at some positions."""
     numbers = run.numbers(name).copy()
     numbers[where] = values
     return number_column(numbers, PAGE_SCHEMA.field(name).type)
@@ -270,23 +268,23 @@ class SegmentPacker:
             self.waiting -= self._target
 
     def add_segment(self, segment: NewSegment) -> None:
-        """The pages of a whole segment come next."""
+        """Add the pages of a whole segment."""
         for slab in _slabs_of(segment):
             self.add_slice(slab.source, slab.start, slab.stop)
 
     def add_in_front(self, segment: NewSegment) -> None:
-        """A whole segment goes before what waits; nothing must have been cut since `take`."""
+        """Put a whole segment before the waiting pages. No segment may be full since the last `take_full`."""
         assert not self._segments
         self._slabs.extendleft(reversed(_slabs_of(segment)))
         self.waiting += segment.pages
 
     def take_full(self) -> list[NewSegment]:
-        """What has been cut since the last call."""
+        """Return the segments that became full since the last call."""
         segments, self._segments = self._segments, []
         return segments
 
     def take_all(self) -> list[NewSegment]:
-        """The same, of all pages that came: nothing waits any more."""
+        """Return the full segments and one of all waiting pages."""
         for start, stop in even_chunks(self.waiting, self._target):
             self._emit(stop - start)
         self.waiting = 0

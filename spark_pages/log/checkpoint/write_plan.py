@@ -91,7 +91,7 @@ NewPart: TypeAlias = Node | PlannedPart
 
 
 def planned_in(parts: Iterable[NewPart]) -> list[PlannedSegment]:
-    """The segments of some parts that are still to be written."""
+    """Return the segments of the parts that are not yet written."""
     return [
         child
         for part in parts
@@ -102,7 +102,7 @@ def planned_in(parts: Iterable[NewPart]) -> list[PlannedSegment]:
 
 
 def sources_of(key: ChainKey, pieces: Iterable[Piece]) -> Iterator[UnsavedPages]:
-    """The pieces in sources about as large as segments: a stream of commits brings runs of a page or two."""
+    """Join small pieces into sources about as large as segments; commits bring runs of a page or two."""
     some: list[Piece] = []
     pages = 0
     for piece in pieces:

@@ -126,7 +126,7 @@ def write_checkpoint(
 
 
 def _table_zero(state: LogState, previous: Checkpoint | None) -> str:
-    """The digest of what table 0 says of itself; empty where nothing does, as in a log made by hand."""
+    """Return the digest of the columns of table 0, or an empty string for a log without one."""
     told = state.tables.get(CATALOG_TABLE)
     if told is None:
         return previous.root.table_zero if previous else ""
@@ -172,7 +172,7 @@ class _Writer:
         return [*base, *(replace(n, level=i) for i, tail in enumerate(tails, 1) for n in tail)]
 
     def _written_levels(self, levels: Sequence[Sequence[NewPart]]) -> list[list[Node]]:
-        """The parts of each level, once all that is planned of them is written."""
+        """Return the parts of each level once all planned segments are written."""
         planned = planned_in(part for parts in levels for part in parts)
         nodes = self._carry_out(planned) if self._carry_out and planned else ()
         if nodes is None:
@@ -209,7 +209,7 @@ class _Writer:
     def _add_tail(
         self, tails: Sequence[Sequence[Node]], appended: Mapping[ChainKey, Sequence[Piece]]
     ) -> list[Sequence[NewPart]]:
-        """The tail runs with one more, merged into those that this rewrites cheaply, newest first.
+        """Add one tail run, and merge it into the runs that are cheap to rewrite, newest first.
 
         So the sizes of tail runs grow about geometrically from the newest to the oldest, and a page is
         rewritten some four times for each of them before it reaches the base.
@@ -260,7 +260,7 @@ class _Writer:
     # rewriting
 
     def _rewrite(self, parts: Sequence[Node], changes: Changes, level: int) -> list[NewPart]:
-        """The parts of a level after the changes; untouched parts and segments stay as they are.
+        """Return the parts of a level after the changes; unchanged parts and segments are shared.
 
         Touched parts that follow each other are cut anew together. If what comes of them is less than
         a quarter of a part, a neighbour joins them, so that small parts do not pile up.
@@ -290,7 +290,7 @@ class _Writer:
         return part.children if isinstance(part, PlannedPart) else self._tree().part(part)
 
     def _rewrite_part(self, part: Node, changes: Changes, level: int) -> list[NewSegment]:
-        """The segments of a part after the changes.
+        """Return the segments of a part after the changes.
 
         Touched segments that follow each other are cut anew together. If less than a quarter of a
         segment comes of them, the smaller neighbour joins them, and so do neighbours that are as
@@ -367,7 +367,7 @@ def _pages_of(pieces: Mapping[ChainKey, Sequence[Piece]]) -> int:
 
 
 def append_only_edits(edits: Sequence[ChainEdit]) -> list[Piece] | None:
-    """What the edits put behind the chain; None if they change anything that was there before.
+    """Return the pieces that the edits append to a chain, or None if they change an existing page.
 
     Notes
     -----
@@ -412,7 +412,7 @@ that resemble each other shrink to a twentieth in storage."""
 def write_catalog(
     objects: ObjectWriter, state: LogState, previous: Checkpoint | None, tables_per_file: int
 ) -> tuple[CatalogFile, ...]:
-    """The catalog files of the state; untouched ones are shared with the previous checkpoint."""
+    """Write the catalog files that changed; the others are shared with the previous checkpoint."""
     changed = {(d.namespace_id, d.name): d for d in state.tables.values() if d is not None}
     touched = set(state.names) | set(changed)
     files = list(previous.root.catalog) if previous else []

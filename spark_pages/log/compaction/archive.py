@@ -67,7 +67,7 @@ class Part:
     length: int
 
     def slots(self, data: bytes) -> list[bytes]:
-        """The slots in the bytes of the part, bit by bit; what is in them has not been looked at.
+        """Return the bytes of each slot in the part, without decoding them.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class Index:
         return int(self._offsets[-1])
 
     def parts(self, first: int, stop: int) -> Iterator[Part]:
-        """The parts that slots [first, stop) are in, in order."""
+        """Iterate over the parts that hold slots [first, stop), in order."""
         low = int(np.searchsorted(self._starts, first, "right")) - 1
         for at in range(max(low, 0), len(self)):
             if self._starts[at] >= stop:
@@ -113,7 +113,7 @@ class Index:
 
 
 def encode_index(bundle: CompactedRange, parts: Sequence[tuple[CompactedRange, int]]) -> bytes:
-    """What a bundle begins with.
+    """Encode the index at the start of a bundle.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def _index(record: dict[str, Any], bundle: CompactedRange, begin: int) -> Index:
 
 
 def runs(parts: Iterable[Part], most_bytes: int) -> Iterator[list[Part]]:
-    """The parts, neighbours together up to so many bytes."""
+    """Group neighbouring parts into runs of at most so many bytes."""
     run: list[Part] = []
     for part in parts:
         if run and part.offset + part.length - run[0].offset > most_bytes:

@@ -119,12 +119,12 @@ def is_one_frame(size_bytes: int) -> bool:
 
 
 def range_around(version: int, exponent: int) -> CompactedRange:
-    """The aligned range of this size that holds a version."""
+    """Return the aligned range of this size that holds a version."""
     return CompactedRange(version >> exponent << exponent, exponent)
 
 
 def small_ranges(compacted: int) -> list[CompactedRange]:
-    """The ranges of 8, 4 and 2 slots in use when everything below `compacted` has been compacted."""
+    """Return the ranges of 8, 4 and 2 slots in use when every slot below `compacted` is compacted."""
     found = []
     start = compacted >> WHOLE << WHOLE
     for exponent in range(WHOLE - 1, 0, -1):
@@ -154,7 +154,7 @@ def plan_ranges(compacted: int, stop: int) -> Iterator[CompactedRange]:
 
 
 def top_bundles(start: int, stop: int) -> Iterator[CompactedRange]:
-    """The largest bundles that slots below `stop` have room for, without those that `start` is behind."""
+    """Iterate over the largest bundles below `stop`, except those that end before `start`."""
     position = 0
     for exponent in reversed(BUNDLES):
         end = stop >> exponent << exponent
@@ -201,7 +201,7 @@ def plan_reads(
 def _around(
     position: int, body: int, small: Sequence[CompactedRange], usable: Callable[[CompactedRange], bool]
 ) -> Iterator[CompactedRange]:
-    """The usable ranges that may hold a slot, smaller ones first; a bundle where one frame is not usable."""
+    """Iterate over usable ranges that may hold a slot, smaller ones first, then bundles."""
     for exponent in range(WHOLE, BUNDLES.stop):
         around = range_around(position, exponent)
         if around.stop > body:
@@ -214,7 +214,7 @@ def _around(
 
 
 def encode_range(start: int, slots: Sequence[bytes]) -> bytes:
-    """A compacted range.
+    """Encode a compacted range.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def encode_range(start: int, slots: Sequence[bytes]) -> bytes:
 
 
 def decode_range(data: bytes, wanted: CompactedRange) -> list[bytes]:
-    """The slots of a range, bit by bit; what is in them has not been looked at.
+    """Return the bytes of each slot in a range, without decoding them.
 
     Raises
     ------
@@ -250,7 +250,7 @@ def decode_range(data: bytes, wanted: CompactedRange) -> list[bytes]:
 def decode_one(
     data: bytes, schema: ContainerSchema, key: str, what: str, read: Callable[[dict[str, Any]], Answer]
 ) -> Answer:
-    """What is read of the one record of a container.
+    """Decode the one record of a container.
 
     Raises
     ------

@@ -109,7 +109,7 @@ def slots_of_part(store: ObjectStore, key: str, part: Part, data: bytes) -> list
 def slots_of(
     store: ObjectStore, piece: CompactedRange, first: int, stop: int, size_bytes: int | None = None
 ) -> Iterator[tuple[CompactedRange, list[bytes]]]:
-    """What a range or bundle holds of slots [first, stop), frame by frame; what is around them comes along.
+    """Read slots [first, stop) of a range or bundle, frame by frame, with the neighbours in each frame.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ class RangeReader:
         self._indices: dict[str, Index] = {}
 
     def between(self, start: int, stop: int, compacted: int, most_bytes: int | None = None) -> list[Slot]:
-        """What slots [start, stop) hold, up to a tombstone or the first that is nowhere.
+        """Read slots [start, stop), up to a tombstone or the first missing slot.
 
         Parameters
         ----------
@@ -234,7 +234,7 @@ class RangeReader:
         return found
 
     def _wanted(self, position: int, near: int, stop: int, compacted: int) -> Iterator[_Wanted]:
-        """What to read of a round: each piece with the slots that are wanted of it."""
+        """Plan the reads of one round: each range with the slots to take from it."""
         for piece in plan_reads(position, stop, compacted, self._usable):
             last = min(piece.stop, near if piece.bundled else stop)
             yield piece, position, last
@@ -243,7 +243,7 @@ class RangeReader:
             position = last
 
     def _read(self, wanted: _Wanted) -> list[Slot] | None:
-        """The slots [first, stop) of a piece, the first ones of a bundle; None where they cannot be had."""
+        """Read slots [first, stop) of a range, or the first of a bundle; None if they are unavailable."""
         piece, first, stop = wanted
         if not piece.exponent:
             slot = self._read_slot(piece.start)

@@ -130,7 +130,7 @@ def missing_bundles(
 
 
 def write_ranges(store: ObjectStore, map_all: Mapper, wanted: Iterable[CompactedRange]) -> LogCompaction:
-    """These ranges are there, but for those that are never made; smaller ones come before larger ones.
+    """Write the given ranges, smaller ones first, except those that are never written.
 
     Bundles are written anew.
 
@@ -207,7 +207,7 @@ class _Builder:
         return len(mapped)
 
     def _assemble(self, wanted: CompactedRange) -> mmap.mmap:
-        """The bytes of a bundle, in a file that is gone with them.
+        """Assemble the bytes of a bundle in a temporary file that is removed with its mapping.
 
         Raises
         ------
@@ -233,7 +233,7 @@ class _Builder:
             return mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ)
 
     def _sources(self, wanted: CompactedRange) -> list[tuple[str, Part]]:
-        """The ranges and slots that hold these slots, each with the object and the place that it is in."""
+        """Find the ranges and slots that hold these slots, each with its object and offset."""
         if wanted.exponent <= LARGEST and (size := self._size(wanted.key)):
             return [(wanted.key, Part(wanted, 0, size))]
         if wanted.exponent in BUNDLES and self._size(wanted.archive.key):
@@ -253,7 +253,7 @@ class _Builder:
         return None if key in self._unsound else size_if_there(self._store, key)
 
     def _load(self, load: tuple[str, Sequence[Part]]) -> list[bytes]:
-        """The bytes of neighbouring parts of an object, once they are known to be sound."""
+        """Load the bytes of neighbouring parts of an object, and verify them."""
         key, run = load
 
         def read() -> list[bytes]:
@@ -283,7 +283,7 @@ class _Builder:
             return False  # that is no vacuum's work: ranges may have the only copy
 
     def _slots(self, wanted: CompactedRange) -> list[bytes] | None:
-        """The slots of a range as they are in storage; None if it is not to be made."""
+        """Return the stored slots of a range, or None if the range is not to be written."""
         if wanted.exponent > WHOLE:
             early, late = wanted.halves
             second = self._half(late)  # the one that was made just now: it knows at once if it is too large
@@ -306,7 +306,7 @@ class _Builder:
             return self._slots(half)  # it is not there, or damaged
 
     def _slot(self, version: int) -> bytes | None:
-        """The bytes of a commit; None if its slot has been cleaned.
+        """Return the bytes of a commit, or None if its slot is a tombstone.
 
         Raises
         ------

@@ -112,14 +112,14 @@ class VacuumExecutor:
             advance(len(some), sum(self._gone[before:]))
 
     def _report(self) -> None:
-        """The history says what was deleted; that it cannot be told yet is no failure."""
+        """Record the removed objects for the history; a failure to record is ignored."""
         if self._gone:
             with suppress(StorageError, UnsupportedFormatError):
                 oldest = self._plan.retention.min_readable
                 self._log.report_maintenance(DELETION, oldest, len(self._gone), sum(self._gone))
 
     def _needed_by(self, checkpoints: set[CheckpointRef]) -> set[str]:
-        """The objects of checkpoints that were named since the plan was made, and page files they name.
+        """Return the objects, page files included, of checkpoints that were written after the plan.
 
         A checkpoint that was made beside the kept one may have given an inline page another home. What is in
         segments of the kept one is no part of the plan, so these are not read.
@@ -197,7 +197,7 @@ class VacuumExecutor:
                 )
 
     def _remove(self, key: str) -> None:
-        """The object is not there."""
+        """Remove the object, if it exists."""
         size = size_if_there(self._store, key)
         if size is not None:
             self._store.delete(key)
@@ -224,7 +224,7 @@ _ORDER = ("_log/stats/", "_log/segments/", "_log/catalog/", "_log/parts/", "_log
 
 
 def _phases(keys: Sequence[str]) -> list[list[str]]:
-    """What goes first, and what only when that is gone."""
+    """Split keys into phases: the second is removed only after the first."""
     return [
         [key for key in keys if not key.startswith(_ORDER)],
         [key for key in keys if key.startswith(_ORDER[:3])],

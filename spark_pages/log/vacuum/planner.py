@@ -62,7 +62,7 @@ class VacuumPlanner:
         self._commits = CommitWalker(self._slots, self._tree, runtime.map)
 
     def plan(self, keep: RetentionPolicy, orphans: bool = False, further: bool = False) -> VacuumPlan:
-        """What may go when so much is kept.
+        """Plan what to remove under this retention.
 
         Parameters
         ----------
@@ -142,8 +142,9 @@ class VacuumPlanner:
     def _checkpoint_for(
         self, oldest: int, head: LogState
     ) -> tuple[CheckpointRef | None, StorageError | None]:
-        """The newest checkpoint from which `oldest` can be read, written if that lets more slots go; and why
-        it was not written, if it could not be.
+        """Return the newest checkpoint that `oldest` can be read from, and any error of writing it.
+
+        Writes one first, if that lets more slots go.
         """
         known = newer(self._named_at(oldest), head.retention.checkpoint if head.retention else None)
         if oldest == 0 or (known is not None and not self._changed(known.version, oldest)):
@@ -155,7 +156,7 @@ class VacuumPlanner:
         return made if made.version == oldest else known, None
 
     def _named_at(self, version: int) -> CheckpointRef | None:
-        """The checkpoint that a commit names, or where that is lost, and was made anew, one before."""
+        """Return the checkpoint that a commit names, or an earlier one if that was lost and written again."""
         (commit,) = self._slots.commits(version, version + 1)
         return newest_readable(self._slots, self._tree, commit.checkpoint)
 
@@ -242,7 +243,7 @@ class VacuumPlanner:
         return any(floor.version < version <= oldest for version in (*old.changes, *kept.changes))
 
     def _sized(self, found: dict[str, Reason]) -> pa.Table:
-        """The objects that are there, with their sizes."""
+        """Return the objects that exist, with their sizes."""
         keys = sorted(found)
         sizes: list[int | None] = []
         for some in batches(keys):

@@ -76,7 +76,7 @@ class Trees:
 
 
 def without_replaced(tree: TreeReader, refs: Iterable[CheckpointRef]) -> set[CheckpointRef]:
-    """The checkpoints without those whose root is lost while that of one as new, or newer, is there.
+    """Remove checkpoints whose root is lost while the root of an equal or newer one exists.
 
     Whoever needs the state of such a one gets it from another, and from the commits behind that, which stay.
     A repair makes a lost checkpoint anew, under another name; commits go on naming the lost one.
@@ -114,7 +114,7 @@ class TreeWalker:
         return self._walk(refs, partial=False)
 
     def remaining(self, refs: Iterable[CheckpointRef]) -> Trees:
-        """What is left of these checkpoints, which a vacuum may have begun to delete.
+        """Return the remaining objects of checkpoints that a vacuum may have begun to remove.
 
         Notes
         -----
@@ -159,7 +159,7 @@ class TreeWalker:
         return {path for paths in self._at_once(self._paths, nodes) for path in paths}
 
     def remaining_page_files(self, nodes: Sequence[Node]) -> set[str]:
-        """The same of segments that may be gone."""
+        """Return the page files of segments that may be removed already."""
         return {path for paths in self._at_once(self._paths_if_there, nodes) for path in paths}
 
     def _paths(self, node: Node) -> list[str]:
@@ -173,13 +173,13 @@ class TreeWalker:
 
 
 def batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """The items, so many at a time that their answers fit into memory."""
+    """Split items into batches whose answers fit into memory."""
     for first in range(0, len(items), ROUND):
         yield items[first : first + ROUND]
 
 
 def first_commit(slots: SlotReader, upper: int) -> int:
-    """The first slot that is no tombstone; tombstones are a prefix of the log, all below `upper`.
+    """Find the first slot that is no tombstone. Tombstones are a prefix of the log, all below `upper`.
 
     Notes
     -----
@@ -239,7 +239,7 @@ class CommitWalker:
     def walk(
         self, start: int, stop: int, below: int | None = None, partial: bool = False
     ) -> ReferencedObjects:
-        """What commits [start, stop) name; of page files those whose writer read before `below`.
+        """Collect what commits [start, stop) name; page files only of writers that read before `below`.
 
         Parameters
         ----------
