@@ -34,7 +34,7 @@ _LARGEST_LOAD = 200.0
 
 
 def build_bloom(values: pa.Array, false_positives: float, most_bytes: int | None = None) -> bytes | None:
-    """The filter of the values of a page.
+    """Build the bloom filter for the values of a page.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Blooms:
 
     @classmethod
     def of(cls, blooms: Sequence[bytes]) -> Blooms:
-        """Filters as they are stored, one for each page; an empty one for a page that has none."""
+        """Read stored filters, one for each page, empty for a page without one."""
         blocks = np.array([len(bloom) // BLOCK_BYTES for bloom in blooms], dtype=np.int64)
         words = np.frombuffer(b"".join(blooms), "<u4").reshape(-1, _WORDS)
         return cls(words, np.cumsum(blocks) - blocks, blocks)
@@ -135,7 +135,7 @@ def _block_of(hashes: Hashes, blocks: NDArray[np.uint64] | np.uint64) -> Hashes:
 
 
 def _bits_of(hashes: Hashes) -> NDArray[np.uint32]:
-    """The bit that each hash sets in each word of its block, shape (n, 8)."""
+    """Return the bit that each hash sets in each word of its block, shape (n, 8)."""
     key = hashes.astype(np.uint32)[:, None]
     bits: NDArray[np.uint32] = np.uint32(1) << (key * _SALTS >> np.uint32(27))
     return bits
@@ -152,7 +152,7 @@ def _values_in_a_block(false_positives: float) -> float:
 
 
 def _rate(load: float) -> float:
-    """False positives of a filter whose blocks have `load` values on average, by a Poisson distribution."""
+    """Return the false positive rate for `load` values a block on average, by a Poisson distribution."""
     rate, chance = 0.0, exp(-load)
     for count in range(int(load + 12 * load**0.5 + 24)):
         rate += chance * (1 - (31 / 32) ** count) ** _WORDS

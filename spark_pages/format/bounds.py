@@ -37,13 +37,13 @@ _WIDENED = {
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the values that a column of this type stands for."""
+    """Return the value type of a column, without dictionary and run-end encoding."""
     encoded = pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)
     return kind.value_type if encoded else kind
 
 
 def plain_values(array: pa.Array) -> pa.Array:
-    """The values that dictionary and run-end encoded ones stand for."""
+    """Decode dictionary and run-end encoded values."""
     if pa.types.is_dictionary(array.type):
         return array.dictionary_decode()
     return pc.run_end_decode(array) if pa.types.is_run_end_encoded(array.type) else array
@@ -100,7 +100,7 @@ def all_nan(kind: pa.DataType, stats: pa.RecordBatch) -> NDArray[np.bool_]:
 
 
 def decode_bound(kind: pa.DataType, bound: bytes) -> pa.Scalar:
-    """The Arrow value that a bound of `page_stats` stands for.
+    """Decode one bound of `page_stats`.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def decode_bound(kind: pa.DataType, bound: bytes) -> pa.Scalar:
 
 
 def decode_bounds(kind: pa.DataType, column: pa.Array) -> pa.Array:
-    """The values that a column of bounds stands for, null where there is none.
+    """Decode a column of bounds. Absent bounds are null.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def decode_bounds(kind: pa.DataType, column: pa.Array) -> pa.Array:
 
 
 def stored_type(kind: pa.DataType, width: int) -> pa.DataType | None:
-    """The type of so many bytes that a column had when its page was written: this one, or one before."""
+    """Return the type of this width that a column had when its page was written, current or earlier."""
     family = _WIDENED.get(kind.id, ())
     return next((each for each in family if each.bit_width == 8 * width), None)
 
@@ -214,7 +214,7 @@ def _mixed_bounds(kind: pa.DataType, column: pa.Array, lengths: pa.Array) -> pa.
 
 
 def comparable(array: pa.Array) -> pa.Array:
-    """The values in a type that Arrow's kernels compare, in the same order.
+    """Cast values to a type that Arrow's kernels compare, in the same order.
 
     Returns
     -------
@@ -234,7 +234,7 @@ def comparable(array: pa.Array) -> pa.Array:
 
 
 def order_type(kind: pa.DataType) -> pa.DataType:
-    """A type of the same width and order that Arrow compares; the type itself where it does."""
+    """Return a type of the same width and order that Arrow compares; the type itself if it does."""
     if kind.id in _LIKE_INTEGER_IDS:
         return pa.int32() if kind.bit_width == 32 else pa.int64()
     if pa.types.is_decimal(kind) and kind.scale < 0:
@@ -243,7 +243,7 @@ def order_type(kind: pa.DataType) -> pa.DataType:
 
 
 def from_comparable(scalar: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
-    """The value of type `kind` that `comparable` turned into `scalar`."""
+    """Cast a scalar of `comparable` back to type `kind`."""
     kind = plain_type(kind)
     if not scalar.is_valid:
         return pa.scalar(None, kind)

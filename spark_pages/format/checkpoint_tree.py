@@ -65,7 +65,7 @@ class Node:
 
 
 def nodes_of(nodes: Sequence[Node], key: ChainKey) -> range:
-    """Indices of the nodes that can hold pages of the chain."""
+    """Return the indices of the nodes that can hold pages of the chain."""
     start = bisect_left(nodes, key, key=lambda node: node.last)
     stop = bisect_right(nodes, key, key=lambda node: node.first)
     return range(start, max(start, stop))

@@ -145,7 +145,7 @@ def encode_tombstone(tombstone: Tombstone) -> tuple[bytes, str]:
 
 
 def decode_slot(data: bytes, key: str) -> Commit | Tombstone:
-    """What the slot says.
+    """Decode the content of a slot.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def is_commit(data: bytes, version: int, key: str) -> bool:
 
 
 def slot_digest(data: bytes, version: int, key: str) -> str:
-    """The digest of the commit that undamaged bytes hold, or that their tombstone stands for.
+    """Return the digest of the commit in a slot, or of the commit that its tombstone replaced.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def slot_digest(data: bytes, version: int, key: str) -> str:
 
 
 def _heading(data: bytes, version: int, key: str) -> tuple[str, dict[str, Any], str]:
-    """The first record, its name, and the digest of all, which is right."""
+    """Return the first record, its name, and the digest of all, which is verified."""
     try:
         ((name, header),), claimed = decode_container(data, _SCHEMA, key, most=1)
         found = header["version"]
@@ -311,12 +311,12 @@ def _from_records(records: list[Any], digest: str, size_bytes: int, key: str) ->
 
 
 def with_digest(commit: Commit, digest: str) -> Commit:
-    """The commit with the digest that its bytes carry."""
+    """Attach the digest that the bytes of a commit carry."""
     return replace(commit, digest=digest)
 
 
 def location_to_avro(location: Location) -> dict[str, Any]:
-    """A location as plain values, the same in Avro and JSON."""
+    """Convert a location to plain values, the same in Avro and JSON."""
     return {
         "key": location.key,
         "offset": location.offset,
@@ -328,7 +328,7 @@ def location_to_avro(location: Location) -> dict[str, Any]:
 
 
 def location_from_avro(value: dict[str, Any]) -> Location:
-    """The location that the plain values describe."""
+    """Create a location from plain values."""
     return Location(
         value["key"],
         value["length"],
@@ -362,7 +362,7 @@ class EncodedTransaction:
 
     @classmethod
     def of(cls, record: TransactionRecord) -> EncodedTransaction:
-        """The bytes of a record, whatever its `base_ordinal`; where it has manifests, they have theirs.
+        """Encode a record without its `base_ordinal`. Records with manifests keep theirs.
 
         Raises
         ------
@@ -388,7 +388,7 @@ class EncodedTransaction:
         return len(self.heading) + len(self.content) + _ORDINAL_BYTES
 
     def at(self, base_ordinal: int) -> bytes:
-        """An item of the union of `commit_schema`."""
+        """Return an item of the union of `commit_schema`."""
         return b"".join((self.heading, avro_count(base_ordinal), self.content))
 
 
@@ -431,7 +431,7 @@ def _content_to_avro(record: TransactionRecord) -> dict[str, Any]:
 
 
 def retention_to_plain(retention: Retention | None) -> dict[str, Any] | None:
-    """The bounds as plain values."""
+    """Convert retention bounds to plain values."""
     if retention is None:
         return None
     named = retention.checkpoint
@@ -443,7 +443,7 @@ def retention_to_plain(retention: Retention | None) -> dict[str, Any] | None:
 
 
 def retention_from_plain(value: dict[str, Any] | None) -> Retention | None:
-    """The bounds that the plain values describe."""
+    """Create retention bounds from plain values."""
     if value is None:
         return None
     named = value["checkpoint"]
@@ -455,12 +455,12 @@ def retention_from_plain(value: dict[str, Any] | None) -> Retention | None:
 
 
 def upkeep_to_plain(note: UpkeepNote) -> dict[str, Any]:
-    """The note as plain values, the same in Avro and JSON."""
+    """Convert a maintenance record to plain values, the same in Avro and JSON."""
     return _fields(note, UpkeepNote)
 
 
 def upkeep_from_plain(value: dict[str, Any]) -> UpkeepNote:
-    """The note that the plain values describe."""
+    """Create a maintenance record from plain values."""
     told = {name: value[name] for name in UpkeepNote.__dataclass_fields__}
     return UpkeepNote(**{**told, "reached": Version(told["reached"])})
 
@@ -507,7 +507,7 @@ def _intent_to_avro(intent: CatalogIntent) -> dict[str, Any]:
 
 
 def definition_to_plain(definition: TableDefinition) -> dict[str, Any]:
-    """The parts of a definition that are not in its intent, as plain values."""
+    """Convert the parts of a definition that its intent lacks to plain values."""
     return {
         "schema": schema_to_bytes(definition.schema),
         "next_field_id": definition.next_field_id,
@@ -520,7 +520,7 @@ def definition_to_plain(definition: TableDefinition) -> dict[str, Any]:
 def definition_from_plain(
     value: dict[str, Any], table_id: int, namespace_id: int, name: str
 ) -> TableDefinition:
-    """The definition that the plain values describe.
+    """Create a definition from plain values.
 
     Raises
     ------

@@ -61,7 +61,7 @@ class LongRecord:
 
 
 def _writer_of(kind: Any) -> _Write | None:
-    """What writes a field with lists of bytes; None for others."""
+    """Return the function that writes a field with lists of bytes, or None for other fields."""
     if kind == _LIST:
         return write_list
     fields = kind["fields"] if isinstance(kind, dict) and kind["type"] == "record" else []
@@ -83,7 +83,7 @@ def write_list(out: io.BytesIO, items: pa.BinaryArray) -> None:
 
 
 def _with_lengths(items: NDArray[np.uint8], sizes: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
-    """The items, each behind its length: in Avro a number below 64 is a byte of twice as much."""
+    """Prefix each item with its length. Avro writes a length below 64 as one byte of twice that."""
     size = sizes[0]
     if (sizes == size).all():  # as those of numbers
         rows = np.empty((len(sizes), 1 + size), np.uint8)
@@ -96,7 +96,7 @@ _NAMESPACE = "spark_pages"
 
 
 def _record(name: str, *fields: tuple[str, Any] | tuple[str, Any, Any]) -> dict[str, Any]:
-    """A record; the third part of a field, where there is one, is what it is in commits that lack it."""
+    """Create a record schema. The third part of a field is its default in commits that lack it."""
     return {
         "type": "record",
         "name": name,
@@ -106,7 +106,7 @@ def _record(name: str, *fields: tuple[str, Any] | tuple[str, Any, Any]) -> dict[
 
 
 def _without(record: dict[str, Any], *names: str) -> dict[str, Any]:
-    """The record as releases wrote it that did not have some fields."""
+    """Return the record schema of earlier releases, which lacked some fields."""
     return {**record, "fields": [field for field in record["fields"] if field["name"] not in names]}
 
 
@@ -189,7 +189,7 @@ _MANIFEST = _record(
 
 
 def _splice(numbers: Any) -> dict[str, Any]:
-    """A splice, with its lists of numbers as some type."""
+    """Create the schema of a splice whose lists of numbers have the given type."""
     return _record(
         "Splice",
         ("table_id", "long"),

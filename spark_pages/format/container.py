@@ -106,7 +106,7 @@ def check_decoded_size(data: bytes, position: int, schema: Any, count: int, most
 
 
 def _skipper(schema: Any, named: dict[str, tuple[int, _Skip]]) -> tuple[int, _Skip]:
-    """What the smallest value of a type takes in memory, and a function that skips one.
+    """Return the memory of the smallest value of a type, and a function that skips one value.
 
     Parameters
     ----------
@@ -291,7 +291,7 @@ def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) ->
 
 
 def avro_count(value: int) -> bytes:
-    """A count as Avro writes it: twice the value, seven bits to a byte, the lowest first."""
+    """Encode a count as Avro does: twice the value, seven bits to a byte, lowest bits first."""
     rest = 2 * value
     digits = bytearray()
     while rest > 127:
@@ -308,19 +308,19 @@ def _encoded(schema: Any, value: Any) -> bytes:
 
 
 def _long_form(schema: Any) -> bytes:
-    """The schema as fastavro writes it, and as earlier releases had it in their containers."""
+    """Return the schema as fastavro writes it, and as earlier releases wrote it."""
     out = io.BytesIO()
     fastavro.writer(out, schema, [], codec="null", sync_marker=bytes(_SYNC_BYTES))
     return _head(out.getvalue())[0][_SCHEMA_KEY]
 
 
 def _shortest(schema: bytes) -> bytes:
-    """The same schema in fewer bytes: no spaces and defaults, and a namespace in the outer records alone."""
+    """Return the schema in fewer bytes: no spaces, no defaults, namespaces only in outer records."""
     return json.dumps(_shortened(json.loads(schema), ""), separators=(",", ":")).encode()
 
 
 def _shortened(schema: Any, inside: str) -> Any:
-    """The schema with names relative to the namespace that it stands in."""
+    """Return the schema with names relative to the enclosing namespace."""
     if isinstance(schema, list):
         return [_shortened(each, inside) for each in schema]
     if isinstance(schema, str):

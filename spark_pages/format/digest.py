@@ -18,12 +18,12 @@ def digest_of(data: bytes | bytearray | memoryview) -> str:
 
 
 def digester(data: bytes | bytearray | memoryview) -> blake2b:
-    """The digest of these bytes, to which more can be added."""
+    """Start a digest of these bytes, to which more can be added."""
     return blake2b(data, digest_size=32)
 
 
 def check_object(data: bytes, location: Location) -> bytes:
-    """The bytes, once they are known to be the ones that the referrer meant.
+    """Return the bytes after verifying them against the location that refers to them.
 
     Raises
     ------
@@ -61,5 +61,5 @@ def fetch_object(store: ObjectStore, location: Location) -> bytes:
 
 
 def locate(key: str, data: bytes) -> Location:
-    """The location of a whole object that holds these bytes."""
+    """Create the location of a whole object that holds these bytes."""
     return Location(key, len(data), digest_of(data), original_length=len(data))

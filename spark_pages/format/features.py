@@ -86,7 +86,7 @@ def check_writable(features: Features) -> None:
 
 
 def with_needs(features: Features, records: Iterable[TransactionRecord]) -> Features:
-    """The features of a commit: those of its parent, and what its records need besides."""
+    """Return the features of a commit: those of its parent and those that its records need."""
     reader, writer = set(features.reader), set(features.writer)
     for record in records:
         if record.own.have_nan or any(manifest.have_nan for manifest in record.manifests):

@@ -1,6 +1,4 @@
-"""Keys of all objects of a store, and folders of page files; `docs/format.md` ("Layout") is the
-specification.
-"""
+"""Keys of all objects of a store, and folders of page files; specified in `docs/format.md`, "Layout"."""
 
 from __future__ import annotations
 
@@ -133,7 +131,7 @@ class PageFolders:
         return cls(frozenset({PAGES, *(name.removeprefix(LOCATION_PROPERTY) for name in named)}))
 
     def epoch_of(self, key: str) -> int | None:
-        """The version that the writer of a page file had read; None for a file that is not named by us."""
+        """Return the read version of the writer of a page file, or None for a foreign file name."""
         folder, _, name = key.rpartition("/")
         match = _FILE.fullmatch(name) if folder in self.folders else None
         return int(match[1]) if match else None
@@ -143,7 +141,7 @@ class PageFolders:
         return key.rpartition("/")[0] in self.folders
 
     def files(self, store: ObjectStore) -> Iterator[ObjectInfo]:
-        """The objects that lie in them; one listing for each folder that is in no other."""
+        """List the objects in the folders, with one request for each folder that no other contains."""
         inside = tuple(f"{folder}/" for folder in self.folders)
         for folder in sorted(inside):
             if not folder.startswith(tuple(other for other in inside if other != folder)):

@@ -79,7 +79,7 @@ _MOST_ROWS = 1 << 62
 
 
 def small_to_avro(pages: Sequence[NewPage]) -> dict[str, Any]:
-    """The fields of a `Pages` record."""
+    """Convert few pages to the fields of a `Pages` record."""
     paths: dict[str | None, int] = {}
     numbers = [-1 if page.path is None else paths.setdefault(page.path, len(paths)) for page in pages]
     stats = [page.stats for page in pages]
@@ -128,7 +128,7 @@ def _packed(code: str, values: Sequence[int]) -> bytes:
 
 
 def small_from_avro(value: dict[str, Any]) -> list[NewPage]:
-    """The pages of a `Pages` record.
+    """Read the pages of a small `Pages` record.
 
     Raises
     ------
@@ -207,7 +207,7 @@ def _small_numbers(data: bytes, count: int, code: str) -> tuple[int, ...]:
 
 
 def _small_spread(values: Sequence[bytes], given: bytes, bit: int) -> Iterator[bytes | None]:
-    """The values where they belong, None elsewhere."""
+    """Place values at the positions that have them, and None elsewhere."""
     where = [flags & bit for flags in given]
     announced = len(where) - where.count(0)
     if len(values) != announced:
@@ -231,7 +231,7 @@ _GIVEN = {"data": DATA, "min": MIN, "max": MAX, "exact": EXACT_KNOWN, **_OPTIONA
 
 
 def pages_to_avro(own: AddedPages) -> dict[str, Any]:
-    """The fields of a `Pages` record. Of many pages lists are Arrow columns, as `LongRecord` takes them."""
+    """Convert pages to the fields of a `Pages` record. Many pages become Arrow columns for `LongRecord`."""
     if own.few is not None:
         return small_to_avro(own.few)
     pages, stats = own.batches
@@ -253,14 +253,14 @@ def pages_to_avro(own: AddedPages) -> dict[str, Any]:
 
 
 def _where(column: pa.Array, bit: int) -> NDArray[np.uint8] | int:
-    """The bit where a column is not null; a single number where that is everywhere or nowhere."""
+    """Return the bit for each position that is not null, or one number if all positions agree."""
     if not column.null_count:
         return bit
     return 0 if column.null_count == len(column) else valid_of(column) * np.uint8(bit)
 
 
 def _true(column: pa.BooleanArray, bit: int) -> NDArray[np.uint8] | int:
-    """The bit where a boolean column is true, likewise."""
+    """Return the bit for each true position, or one number if all positions agree."""
     true = column.true_count
     if true in (0, len(column)):
         return bit if true else 0
@@ -268,7 +268,7 @@ def _true(column: pa.BooleanArray, bit: int) -> NDArray[np.uint8] | int:
 
 
 def pages_from_avro(value: dict[str, Any]) -> AddedPages:
-    """The pages and statistics of a `Pages` record.
+    """Read the pages and statistics of a `Pages` record.
 
     Raises
     ------
@@ -311,7 +311,7 @@ def pages_from_avro(value: dict[str, Any]) -> AddedPages:
 
 
 def _raw(column: pa.Array, instead: int = 0) -> bytes:
-    """The numbers of a column, another one in the place of nulls."""
+    """Return the numbers of a column as bytes, with a substitute for nulls."""
     numbers = numbers_of(column)
     if column.null_count:
         numbers = np.where(valid_of(column), numbers, numbers.dtype.type(instead))
@@ -319,7 +319,7 @@ def _raw(column: pa.Array, instead: int = 0) -> bytes:
 
 
 def _raw_if_given(column: pa.Array) -> bytes:
-    """The numbers of a column that are not null."""
+    """Return the non-null numbers of a column as bytes."""
     if column.null_count == len(column):
         return b""
     return _little(numbers_of(column)[valid_of(column)])
@@ -337,7 +337,7 @@ def _numbers(data: bytes, count: int, kind: pa.DataType) -> pa.Array:
 
 
 def _spread_numbers(data: bytes, where: NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
-    """The numbers where they belong, null elsewhere."""
+    """Place numbers at the positions that have them, and null elsewhere."""
     listed = numbers_of(_numbers(data, int(np.count_nonzero(where)), kind))
     if not len(listed):
         return no_numbers(len(where), kind)
@@ -347,7 +347,7 @@ def _spread_numbers(data: bytes, where: NDArray[np.bool_], kind: pa.DataType) ->
 
 
 def _spread(values: Sequence[bytes], where: NDArray[np.bool_]) -> pa.Array:
-    """The values where they belong, null elsewhere."""
+    """Place values at the positions that have them, and null elsewhere."""
     if len(values) != np.count_nonzero(where):
         raise ValueError(f"{np.count_nonzero(where)} values are announced, but {len(values)} are there")
     if not len(values):

@@ -22,7 +22,7 @@ def encode_table(
     metadata: dict[bytes, bytes] | None = None,
     level: int = 1,
 ) -> bytes:
-    """The table as Parquet: zstd, no statistics.
+    """Encode a table as Parquet with zstd and without statistics.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def decode_table(
 
 
 def _spelt_out(table: pa.Table, name: str, most_bytes: int) -> pa.Table:
-    """The table; a column that was read as a dictionary holds its values, if they are not too many bytes."""
+    """Decode the dictionaries of a table whose values have an acceptable size."""
     column = table.column(name)
     size = sum(
         pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() or 0 for chunk in column.chunks
@@ -204,7 +204,7 @@ class Claims:
 
 
 def check_limits(data: bytes) -> Claims:
-    """What a Parquet object may grow to, if what it says of that can be true.
+    """Verify the claims of a Parquet footer, and return how large the object may become.
 
     Raises
     ------
@@ -273,7 +273,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _columns(footer: Fields) -> dict[str, tuple[int, int | None]]:
-    """The columns of a footer, none of which is nested or repeated."""
+    """Read the columns of a footer; none may be nested or repeated."""
     root, *leaves = _structs(footer.get(_SCHEMA)) or [{}]
     columns: dict[str, tuple[int, int | None]] = {}
     for leaf in leaves:
@@ -375,7 +375,7 @@ _DEEPEST = 12
 
 
 def read_struct(data: bytes, at: int, stop: int, depth: int = 0) -> tuple[Fields, int]:
-    """The struct that begins at a place and ends before another, and the place behind it.
+    """Read the struct that begins at an offset, and return it with the offset after it.
 
     Raises
     ------

@@ -93,7 +93,7 @@ class Segment:
 
     @classmethod
     def of(cls, table_ids: NDArray[np.int64], field_ids: NDArray[np.int64], pages: pa.RecordBatch) -> Segment:
-        """The segment of pages whose chains are given page by page, sorted."""
+        """Create a segment from sorted pages with their chains."""
         starts = np.ones(len(table_ids), dtype=bool)
         starts[1:] = (table_ids[1:] != table_ids[:-1]) | (field_ids[1:] != field_ids[:-1])
         firsts = np.flatnonzero(starts)
@@ -132,7 +132,7 @@ class Segment:
 
 
 def written_for(version: int | None) -> dict[bytes, bytes]:
-    """The metadata of an object of a checkpoint: the version of the checkpoint that it was written for.
+    """Return the metadata of a checkpoint object: the version that it was written for.
 
     It makes the names of what two checkpoints write differ: whoever deletes an object of an old checkpoint
     never meets a new one that happens to have the same content.
@@ -149,7 +149,7 @@ def checkpoint_of(data: bytes) -> int | None:
 
 
 def encode_segment(segment: Segment, version: int | None = None) -> bytes:
-    """A segment as Parquet: zstd, delta encodings, no column statistics; `version` is the checkpoint's."""
+    """Encode a segment as Parquet with zstd and delta encodings; `version` is the checkpoint's."""
     pages = segment.pages
     alloc = numbers_of(pages.column("alloc_len"))
     actual = numbers_of(pages.column("actual_len"))
@@ -187,7 +187,7 @@ def encode_segment(segment: Segment, version: int | None = None) -> bytes:
 
 
 def decode_segment(data: bytes, key: str) -> Segment:
-    """The segment that the bytes hold; their digest has been checked.
+    """Decode a segment whose digest has been verified.
 
     Raises
     ------
@@ -216,7 +216,7 @@ def decode_segment(data: bytes, key: str) -> Segment:
 
 
 def _unsorted(stored: dict[str, pa.Array]) -> str | None:
-    """What is wrong with chains, ids and offsets as they are stored."""
+    """Describe the disorder in stored chains, ids and offsets, if there is any."""
     tables, fields = numbers_of(stored["table_id"]), numbers_of(stored["field_id"])
     falls = (tables[1:] < tables[:-1]) | ((tables[1:] == tables[:-1]) & (fields[1:] < fields[:-1]))
     if falls.any():
@@ -254,7 +254,7 @@ def encode_stats(stats: pa.RecordBatch, version: int | None = None) -> bytes:
 
 
 def decode_stats(data: bytes, key: str) -> pa.RecordBatch:
-    """The statistics that the bytes hold; their digest has been checked."""
+    """Decode statistics whose digest has been verified."""
     columns = decode_table(data, STATS_SCHEMA, key, optional=OPTIONAL_STATS)
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=STATS_SCHEMA)
 
@@ -268,7 +268,7 @@ def _stored_stats(stats: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def encode_manifest(pages: pa.RecordBatch, stats: pa.RecordBatch) -> bytes:
-    """A page manifest: descriptors, whose ids are ordinals, and their statistics, side by side."""
+    """Encode a page manifest: descriptors, with ordinals as ids, beside their statistics."""
     columns = {name: pages.column(name) for name in PAGE_SCHEMA.names if name != "page_id"}
     columns["path"] = columns["path"].cast(pa.string())
     columns.update(_stored_stats(stats))

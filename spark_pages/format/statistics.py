@@ -86,7 +86,7 @@ def page_stats(array: pa.Array) -> PageStats:
 
 
 def stats_of_pages(array: pa.Array, boundaries: Sequence[int] | NDArray[np.int64]) -> list[PageStats]:
-    """The `page_stats` of every page that `plan_pages` cut `array` into.
+    """Compute the `page_stats` of every page that `plan_pages` made of `array`.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def stats_of_pages(array: pa.Array, boundaries: Sequence[int] | NDArray[np.int64
 
 
 def _small_stats(array: pa.Array) -> PageStats | None:
-    """What numpy would find out about a few numbers, in a tenth of the time; None of anything else."""
+    """Compute the statistics of few numbers in a tenth of numpy's time; None for other values."""
     code = _CODES.get(array.type.id)
     if code is None or not 0 < len(array) <= _FEW or array.null_count:
         return None
@@ -286,7 +286,7 @@ def _of_bytes(array: pa.Array, pages: PageRows) -> list[PageStats]:
 
 
 def _as_binary(array: pa.Array) -> pa.Array:
-    """The same bytes behind offsets, without a copy where the type has them already."""
+    """Return the same bytes as a binary array, without a copy where possible."""
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return array.view(pa.binary())
@@ -313,7 +313,7 @@ def _round_down(value: bytes, text: bool) -> bytes | None:
 
 
 def _round_up(value: bytes, text: bool) -> bytes | None:
-    """The smallest short value that is not below `value` and easy to find; None if there is none."""
+    """Return a short upper bound of `value` that is easy to find; None if there is none."""
     if len(value) <= STATISTIC_MAX_BYTES:
         return value
     if not text:
@@ -382,7 +382,7 @@ class PageRows:
 
     @classmethod
     def of_one(cls, rows: int) -> PageRows:
-        """A page of so many rows, none of them null."""
+        """Create a page of so many rows, none of them null."""
         return cls(np.array([0]), np.array([rows]), np.array([0]))
 
     def boundaries(self) -> Iterator[tuple[int, int]]:
@@ -450,7 +450,7 @@ def _distinct(words_of: Callable[[Rows], Words], pages: PageRows) -> list[int]:
 
 
 def _sampled_rows(starts: Rows, lengths: Rows) -> tuple[Rows, Rows]:
-    """The rows of the samples of pages, one page behind the other, and how many each has."""
+    """Return the sampled rows of all pages, and the number of samples of each page."""
     if (lengths == lengths[0]).all():
         of_page = _sampled(int(lengths[0]))
         return np.add.outer(starts, of_page).ravel(), np.full(len(starts), len(of_page))
@@ -469,7 +469,7 @@ def _sampled(count: int) -> Rows:
 
 
 def _words(data: NDArray[np.uint8], places: NDArray[Any]) -> Words:
-    """The 8 bytes at each place as a number; behind the end of the data, zeros."""
+    """Read the 8 bytes at each offset as a number, with zeros past the end of the data."""
     every: Words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
     last = len(data) - _WORD
     if int(places.max(initial=0)) <= last:

@@ -45,7 +45,7 @@ def find_invalid_page(pages: pa.RecordBatch) -> str | None:
 
 
 def why_page_is_invalid(numbers: tuple[int, ...], has_path: bool, has_data: bool) -> str | None:
-    """What is wrong with one page, whose numbers are those of `NUMBERS`; None where they can be true."""
+    """Describe the first impossible number of one page, ordered as `NUMBERS`; None if all are possible."""
     entries, payload, kind, offset, alloc, actual = numbers
     in_file = kind == _FILE
     if not 0 <= kind <= _CONSTANT:
@@ -75,7 +75,7 @@ def why_page_is_invalid(numbers: tuple[int, ...], has_path: bool, has_data: bool
 def find_invalid_number(
     columns: Sequence[NDArray[Any]], has_path: NDArray[np.bool_], has_data: NDArray[np.bool_]
 ) -> str | None:
-    """What is wrong with the first page whose numbers cannot be true; None where all can.
+    """Describe the first page with an impossible number; None if all are possible.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ _MOST = 1 << 62
 
 
 def why_commit_is_invalid(commit: Commit) -> str | None:
-    """What is wrong with the first number that cannot be true; None where all can."""
+    """Describe the first impossible number of a commit; None if all are possible."""
     if not 0 <= commit.version <= MAX_VERSION:
         return f"version {commit.version} is not between 0 and {MAX_VERSION}"
     for note in commit.upkeep:

@@ -37,7 +37,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 def hash_values(array: pa.Array) -> Hashes | None:
-    """A hash for each value of an array, nulls left out; equal values have equal hashes.
+    """Hash each value of an array, without nulls. Equal values have equal hashes.
 
     Returns
     -------
@@ -155,14 +155,14 @@ def _one_by_one(data: _Bytes, starts: NDArray[np.int64], lengths: NDArray[np.int
 
 
 def _mixed(data: _Bytes, places: NDArray[np.int64], secret: int) -> Hashes:
-    """The 16 bytes at each place, mixed with those of the secret."""
+    """Mix the 16 bytes at each offset with those of the secret."""
     low = _words(data, places, "<u8") ^ np.uint64(_secret(secret))
     high = _words(data, places + 8, "<u8") ^ np.uint64(_secret(secret + 8))
     return _folded_product(low, high)
 
 
 def _folded_product(one: Hashes, two: Hashes) -> Hashes:
-    """The 128 bits of the product, high half xor low half."""
+    """Multiply to 128 bits, and return the high half xor the low half."""
     half = np.uint64(32)
     one_low, one_high, two_low, two_high = one & _LOW, one >> half, two & _LOW, two >> half
     low, first, second = one_low * two_low, one_high * two_low, one_low * two_high

@@ -77,7 +77,7 @@ def is_convertible(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def convert(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """The same values under another type.
+    """Convert values to another type without loss.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def convert(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.Array
 
 
 def from_python(values: Any, wanted: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """What Python gives as values, as an array: of their own type where they tell it, else of the wanted one.
+    """Create an array from Python values, of their own type if they have one, else of the wanted type.
 
     Notes
     -----
@@ -129,12 +129,12 @@ def from_python(values: Any, wanted: pa.DataType) -> pa.Array | pa.ChunkedArray:
 
 
 def as_sequence(values: Any) -> Any:
-    """The values, which can be looked at several times."""
+    """Return the values as a sequence that can be read several times."""
     return list(values) if isinstance(values, Iterator) else values
 
 
 def inferred(values: Any) -> pa.Array | pa.ChunkedArray:
-    """What Python gives as values, as an array of the type that they have.
+    """Create an array from Python values, of the inferred type.
 
     Raises
     ------
@@ -191,14 +191,14 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _sort(kind: pa.DataType) -> str | None:
-    """What sort of value it holds; None for nested types and those that only fit themselves."""
+    """Return the category of a type; None for nested types and those without a category."""
     if types.is_timestamp(kind):
         return "times without a zone" if kind.tz is None else "times with a zone"
     return next((name for is_one, name in _SORTS if is_one(kind)), None)
 
 
 def _leaves(given: pa.Array, found: pa.Array) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """The values themselves, before and after, in the same order."""
+    """Iterate over the leaf arrays before and after a conversion, in the same order."""
     given, found = _decoded(given), _decoded(found)
     if given.type == found.type:
         return
@@ -287,7 +287,7 @@ class RowStream:
 
 
 def as_stream(data: Any) -> RowStream:
-    """The rows of what a caller gives: Arrow, a mapping, or anything with Arrow's C interface.
+    """Open the rows of Arrow data, a mapping, or anything with Arrow's C interface as a stream.
 
     Notes
     -----
@@ -360,7 +360,7 @@ def read_stream(data: Any) -> pa.Table:
 
 
 def _reader_of(stream: Any) -> pa.RecordBatchReader:
-    """The stream; batches of a pyarrow reader keep their schemas, which the C interface drops.
+    """Open a stream. Batches of a pyarrow reader keep their schemas, which the C interface drops.
 
     Raises
     ------
@@ -396,7 +396,7 @@ def _unknown_column(data: Any) -> str | None:
 
 
 def _checked_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The batches of a reader, each of which agrees with its schema and lies inside of its buffers.
+    """Iterate over the batches of a reader, and validate each against its schema and its buffers.
 
     Raises
     ------
@@ -476,7 +476,7 @@ def _slices(table: pa.Table, size_bytes: int, most_bytes: int) -> Iterator[pa.Ta
 
 
 def _gathered(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
-    """The batches in tables of about so many bytes: small ones together, large ones in parts."""
+    """Regroup batches into tables of about so many bytes: join small ones, split large ones."""
     waiting: list[pa.RecordBatch] = []
     held = 0
     for batch in batches:
@@ -490,7 +490,7 @@ def _gathered(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most_bytes: 
 
 
 def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
-    """The values as arrays of the column's type; loses nothing, and takes nothing that contradicts itself."""
+    """Cast values to the type of a column without loss, and validate them."""
     try:
         own = values if isinstance(values, pa.Array | pa.ChunkedArray) else from_python(values, wanted.type)
         chunks = [convert(each, wanted.type) for each in _valid_chunks(own, wanted.type)]
@@ -530,7 +530,7 @@ def _check_required(values: pa.Array, column: str, table: str) -> None:
 
 
 def _valid_chunks(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> list[pa.Array]:
-    """The values under a type that is stored, or the type wanted, and known to lie inside of their memory."""
+    """Validate the buffers of values, and cast them to a stored type or to the wanted one."""
     check_depth(values.type)
     chunks = list(values.chunks) if isinstance(values, pa.ChunkedArray) else [values]
     for chunk in chunks:

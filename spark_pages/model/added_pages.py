@@ -189,7 +189,7 @@ class AddedPages:
         return have_nan(self.batches[1])
 
     def paths(self) -> list[str]:
-        """The page files in which some of them are."""
+        """Return the page files that hold these pages."""
         if self.few is not None:
             return list(dict.fromkeys(page.path for page in self.few if page.path))
         named: list[str | None] = self.batches[0].column("path").dictionary.to_pylist()
@@ -202,7 +202,7 @@ class AddedPages:
         return int(numbers_of(self.batches[0].column("actual_len"))[start:stop].sum())
 
     def and_pages(self, more: Sequence[NewPage]) -> AddedPages:
-        """These pages and, behind them, more."""
+        """Return these pages followed by more."""
         if not more:
             return self
         if self.few is not None:

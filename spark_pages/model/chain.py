@@ -176,7 +176,7 @@ class ColumnChain:
         return tuple(self._counted().known())
 
     def latest(self) -> PageDescriptor | None:
-        """The last page, or None for a column without pages (seed 000)."""
+        """Return the last page, or None for a column without pages (seed 000)."""
         layout = self._counted()
         while layout.first_pages[-1]:
             index = max(i for i, piece in enumerate(layout.known()) if piece.num_pages)
@@ -187,7 +187,7 @@ class ColumnChain:
         return None
 
     def locate_row(self, row: int) -> RowLocation:
-        """The page that holds a row, and the row's offset inside it.
+        """Find the page that holds a row, and the offset of the row inside it.
 
         Raises
         ------
@@ -241,7 +241,7 @@ class ColumnChain:
         return RowLocations(positions, offsets)
 
     def _covering(self, rows: NDArray[np.uint64]) -> ChainLayout:
-        """A layout that knows the sizes of the pieces up to the last of the rows."""
+        """Return a layout that knows the sizes of the pieces up to the last of the rows."""
         last = int(rows.max())
         layout = self._layout
         if last >= layout.first_rows[-1]:
@@ -252,7 +252,7 @@ class ColumnChain:
         return layout
 
     def runs(self, start: int = 0, end: int | None = None) -> Iterator[RunSlice]:
-        """The loaded pages that hold rows [start, end), with the row at which each run begins.
+        """Iterate over the loaded pages of rows [start, end), with the first row of each run.
 
         Notes
         -----
@@ -271,7 +271,7 @@ class ColumnChain:
             row = first_row + run.num_rows
 
     def _run_at(self, row: int, end: int) -> tuple[PageRun, int]:
-        """The run that holds a row, and its first row; joined with neighbours unless it reaches the end."""
+        """Return the run that holds a row, joined with its neighbours unless it reaches `end`."""
         run, index, layout = self._load_run_at(row)
         if layout.first_rows[index + 1] >= end:
             return run, layout.first_rows[index]
@@ -282,7 +282,7 @@ class ColumnChain:
         return joined.at(index)
 
     def locate_range(self, start: int, end: int) -> list[PageSlice]:
-        """The pages that rows [start, end) touch, each with the offsets to read (seed 000).
+        """Find the pages that rows [start, end) touch, each with the offsets to read (seed 000).
 
         Raises
         ------
@@ -298,7 +298,7 @@ class ColumnChain:
         return self.select(np.array([start], np.uint64), np.array([end], np.uint64)).slices()
 
     def select(self, starts: NDArray[np.uint64], ends: NDArray[np.uint64]) -> PageSelection:
-        """The pages that rows [starts[i], ends[i]) touch, for every i, with the rows of each.
+        """Find the pages that rows [starts[i], ends[i]) touch, for every i, with the rows of each.
 
         Parameters
         ----------
@@ -337,7 +337,7 @@ class ColumnChain:
         return self.run_at(positions).descriptors()
 
     def small_range(self, start: int, end: int, most: int) -> list[PageSlice] | None:
-        """What `locate_range` gives, if that is no more than so many loaded pages of one piece; else None.
+        """Locate a range of at most so many loaded pages in one piece, or return None.
 
         Notes
         -----
@@ -366,12 +366,13 @@ class ColumnChain:
         return found if len(found) <= most else None
 
     def run_at(self, positions: NDArray[np.int64]) -> PageRun:
-        """The pages at increasing positions, as one run."""
+        """Return the pages at increasing positions as one run."""
         return self._take_at(positions).run
 
     def pages_from(self, start: int, stop: int) -> RunSlice:
-        """The pages at positions [start, stop), empty ones too; loads the pieces that hold them and no
-        others.
+        """Return the pages at positions [start, stop), empty ones included.
+
+        Loads only the pieces that hold them.
         """
         return self._take_at(np.arange(start, stop))
 
@@ -402,7 +403,7 @@ class ColumnChain:
         return PageRun.concat(runs) if runs else PageRun(empty_batch(PAGE_SCHEMA))
 
     def pages_between(self, first_row: int, end_row: int) -> PageRun:
-        """The pages that begin in rows [first_row, end_row) and end there, empty ones too.
+        """Return the pages that begin and end within rows [first_row, end_row), empty ones included.
 
         Notes
         -----
@@ -412,7 +413,7 @@ class ColumnChain:
         return self.runs_between([(first_row, end_row)])[0]
 
     def runs_between(self, places: Sequence[tuple[int, int]]) -> list[PageRun]:
-        """What `pages_between` gives for each of some ranges of rows.
+        """Return the result of `pages_between` for each of several row ranges.
 
         Notes
         -----
@@ -437,7 +438,7 @@ class ColumnChain:
         return layout
 
     def apply(self, edits: Sequence[ChainEdit]) -> ColumnChain:
-        """The chain after the edits, in order; consecutive appends become one run.
+        """Apply edits in order. Consecutive appends become one run.
 
         Raises
         ------
@@ -467,7 +468,7 @@ class ColumnChain:
         return ColumnChain(merge_small((*chain._layout.pieces, *tail))) if tail else chain
 
     def _load_run_at(self, row: int) -> tuple[PageRun, int, ChainLayout]:
-        """The loaded run that holds a row, its index in the layout, and that layout."""
+        """Load the run that holds a row, and return its index in the layout and that layout."""
         layout = self._layout
         if row >= layout.first_rows[-1]:
             layout = self._counted()
@@ -481,7 +482,7 @@ class ColumnChain:
             layout = self._expand(layout, index)
 
     def _counted(self) -> ChainLayout:
-        """The layout with the size of every piece known."""
+        """Return the layout with the size of every piece known."""
         layout = self._layout
         while not layout.complete:
             index = len(layout.first_rows) - 1
@@ -492,7 +493,7 @@ class ColumnChain:
         return layout
 
     def _expand(self, layout: ChainLayout, *indices: int) -> ChainLayout:
-        """The layout with some promises kept, for the caller to go on with; indices increase.
+        """Load some unloaded runs of a layout, in increasing order, for the caller to continue.
 
         Other threads may be loading other pieces: who only looks at `_layout` again may find less loaded.
         """
@@ -509,14 +510,14 @@ class ColumnChain:
 
 
 def _near(layout: ChainLayout, first_row: int, end_row: int) -> range:
-    """The pieces that hold rows [first_row, end_row), with empty ones that begin at its first row."""
+    """Return the pieces that hold rows [first_row, end_row), and empty pieces at the first row."""
     rows = layout.first_rows
     begin = min(bisect_left(rows, first_row), bisect_right(rows, first_row) - 1)
     return range(begin, bisect_left(rows, end_row, 0, len(layout.pieces)))
 
 
 def _inside(layout: ChainLayout, near: range, first_row: int, end_row: int) -> PageRun:
-    """The pages of loaded pieces that begin in rows [first_row, end_row) and end there."""
+    """Return the pages of loaded pieces that begin and end within rows [first_row, end_row)."""
     found = []
     for index in near:
         run, before = layout.pieces[index], layout.first_rows[index]

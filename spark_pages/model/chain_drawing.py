@@ -18,7 +18,7 @@ _NO_FILE = {PageKind.INLINE: INLINE, PageKind.CONSTANT: CONSTANT}
 
 
 def lane_of(label: str, pieces: Sequence[Piece]) -> Lane:
-    """The lane of a chain that is made of these pieces, in row order. Loads nothing."""
+    """Draw the lane of a chain with these pieces, in row order. Loads nothing."""
     ends: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     files: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
     ids: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]

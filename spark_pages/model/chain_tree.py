@@ -102,7 +102,7 @@ class ChainLayout:
 
     @classmethod
     def of(cls, pieces: Sequence[Piece | PartialRun]) -> ChainLayout:
-        """The pieces with their totals."""
+        """Create the layout of pieces, with running totals."""
         known: list[Piece] = []
         for piece in pieces:
             if isinstance(piece, PartialRun):
@@ -120,7 +120,7 @@ class ChainLayout:
         return len(self.first_rows) > len(self.pieces)
 
     def known(self) -> list[Piece]:
-        """The pieces whose size is known."""
+        """Return the pieces whose size is known."""
         return [piece for piece in self.pieces if not isinstance(piece, PartialRun)]
 
 
@@ -136,7 +136,7 @@ class ChainDraft:
         self._first_rows = list(layout.first_rows)
 
     def append(self, tail: Sequence[Piece]) -> None:
-        """These pieces come last."""
+        """Append pieces."""
         if tail:
             self.pieces = cast("list[Piece]", merge_small((*self.pieces, *tail)))
             self._first_rows = list(accumulate((piece.num_rows for piece in self.pieces), initial=0))
@@ -150,7 +150,7 @@ class ChainDraft:
             )
 
     def replace(self, edit: ChainEdit) -> None:
-        """The run that the edit names gives way to what it adds."""
+        """Replace the run that the edit names by the pages that it adds."""
         first, last = edit.first_row, edit.first_row + edit.removed_entries
         begin_piece, end_piece = self._loaded(first, last)
         runs = [piece for piece in self.pieces[begin_piece:end_piece] if isinstance(piece, PageRun)]
@@ -181,9 +181,7 @@ class ChainDraft:
         self._put(begin_piece, end_piece, new)
 
     def _loaded(self, first: int, last: int) -> tuple[int, int]:
-        """Which pieces [begin, end) touch rows [first, last], once those among them that were promises are
-        loaded.
-        """
+        """Load the pieces that rows [first, last] touch, and return their range [begin, end)."""
         while True:
             rows = self._first_rows
             begin = bisect_left(rows, first, 1) - 1
@@ -197,14 +195,14 @@ class ChainDraft:
             self._put(begin, end, new)
 
     def _put(self, begin: int, end: int, new: Sequence[Piece]) -> None:
-        """These pieces in the place of pieces [begin, end)."""
+        """Replace pieces [begin, end) by these."""
         rows = accumulate((piece.num_rows for piece in new), initial=self._first_rows[begin])
         self.pieces[begin:end] = new
         self._first_rows[begin : end + 1] = rows
 
 
 def parts_of(piece: UnloadedRun) -> Sequence[PageRun | UnloadedRun]:
-    """What the promise stands for, one level further down."""
+    """Expand an unloaded run by one level."""
     parts = piece.expand()
     pages, rows = sum(part.num_pages for part in parts), sum(part.num_rows for part in parts)
     if (pages, rows) != (piece.num_pages, piece.num_rows):
@@ -217,7 +215,7 @@ def parts_of(piece: UnloadedRun) -> Sequence[PageRun | UnloadedRun]:
 
 
 def joined_pieces(appended: Sequence[Piece]) -> list[Piece]:
-    """What was appended, neighbours that are loaded as one run; what has no pages is left out."""
+    """Join loaded neighbours into runs, and drop pieces without pages."""
     tail: list[Piece] = []
     for lazy, group in groupby(
         (piece for piece in appended if piece.num_pages), key=lambda piece: isinstance(piece, UnloadedRun)
@@ -228,7 +226,7 @@ def joined_pieces(appended: Sequence[Piece]) -> list[Piece]:
 
 
 def merge_small(pieces: Sequence[Piece | PartialRun]) -> list[Piece | PartialRun]:
-    """The pieces, with runs at the end joined like the digits of a binary counter.
+    """Merge small runs at the end, like the digits of a binary counter.
 
     So a stream of single pages costs O(log pages) each and leaves O(log pages) pieces.
     """
@@ -323,7 +321,7 @@ class JoinedRuns:
         self._starts: list[int] | None = None
 
     def at(self, index: int) -> tuple[PageRun, int]:
-        """The run that contains the piece at an index, which is loaded, and the first row of the run."""
+        """Return the run that contains the loaded piece at an index, and the first row of the run."""
         if self._starts is None:
             self._starts = _starts_of_groups(self.layout.pieces)
         starts = self._starts
@@ -340,7 +338,7 @@ class JoinedRuns:
 
 
 def _starts_of_groups(pieces: Sequence[Piece | PartialRun]) -> list[int]:
-    """Indices at which groups of loaded neighbours begin. Long runs, and promises of runs, stand alone."""
+    """Return where groups of loaded neighbours begin. Long runs and unloaded runs stay separate."""
     starts: list[int] = []
     room = -1
     for index, piece in enumerate(pieces):
@@ -373,7 +371,7 @@ class PageSelection:
     def of_run(
         cls, run: PageRun, first_row: int, starts: NDArray[np.uint64], ends: NDArray[np.uint64]
     ) -> PageSelection:
-        """The pages of a run that rows [starts[i], ends[i]) touch, for every i.
+        """Select the pages of a run that rows [starts[i], ends[i]) touch, for every i.
 
         Parameters
         ----------
@@ -405,7 +403,7 @@ class PageSelection:
 
     @classmethod
     def joined(cls, cuts: Sequence[PageSelection]) -> PageSelection:
-        """The pages of all cuts, one after another."""
+        """Concatenate selections."""
         if len(cuts) == 1:
             return cuts[0]
         if not cuts:
@@ -418,5 +416,5 @@ class PageSelection:
         )
 
     def slices(self) -> list[PageSlice]:
-        """The same as one object for each page."""
+        """Return the selection as one object for each page."""
         return list(map(PageSlice, self.run.descriptors(), self.starts.tolist(), self.stops.tolist()))

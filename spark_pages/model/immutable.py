@@ -26,7 +26,7 @@ class FrozenDict(dict[Key, Value]):
 
     @classmethod
     def of(cls, given: Mapping[Key, Value]) -> FrozenDict[Key, Value]:
-        """The same mapping, copied unless nobody can change it."""
+        """Return a read-only copy of a mapping, or the mapping itself if it is read-only."""
         return given if isinstance(given, FrozenDict) else cls(given)
 
     @classmethod
@@ -60,7 +60,7 @@ def freeze(owner: object, *names: str) -> None:
 
 
 def read_only(array: NDArray[Number]) -> NDArray[Number]:
-    """A view of the array through which nobody can change it."""
+    """Return a read-only view of the array."""
     if not array.flags.writeable:
         return array
     view = array.view()
@@ -92,7 +92,7 @@ class IdentityCache(Generic[Of, Result]):
         self._known: dict[int, tuple[Any, Result]] = {}  # the object is kept, so that no other gets its id
 
     def __call__(self, about: Of) -> Result:
-        """What was worked out of this object."""
+        """Return the result computed for this object, and compute it on the first call."""
         known = self._known.get(id(about))
         if known is None:
             known = about, self._work_out(about)

@@ -222,7 +222,7 @@ class PendingPage:
 
 
 def _invalid_stats(stats: object) -> list[str]:
-    """What is wrong with statistics whatever the page holds."""
+    """List what is wrong with the statistics of any page."""
     if not isinstance(stats, PageStats):
         return [f"stats is a {type(stats).__name__}, and no PageStats"]
     as_int(stats.null_count, "null_count")

@@ -87,7 +87,7 @@ def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.R
 
 
 def _join_paths(columns: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
-    """The paths of all columns, with one dictionary.
+    """Join the paths of all columns under one dictionary.
 
     Notes
     -----
@@ -107,5 +107,5 @@ def _join_paths(columns: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """A batch without rows."""
+    """Create a batch without rows."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, column.type) for column in schema], schema=schema)

@@ -61,14 +61,14 @@ def locate_rows(prefix_entries: NDArray[np.uint64], rows: NDArray[np.uint64]) ->
 
 
 def _starts(prefix_entries: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The row at which each page begins."""
+    """Return the first row of each page."""
     starts = np.zeros(len(prefix_entries), dtype=np.uint64)
     starts[1:] = prefix_entries[:-1]
     return starts
 
 
 def row_out_of_range(row: int, num_rows: int, column: str = "the column") -> RowOutOfRangeError:
-    """The error for a row that a column does not have; whoever knows its name tells it."""
+    """Create the error for a row that a column does not have."""
     return RowOutOfRangeError(
         f"Cannot find row {row} of {column}: it has {num_rows} rows, numbered from 0.",
         hint=f"Pass a row from 0 to {num_rows - 1}."

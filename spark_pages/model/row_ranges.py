@@ -27,13 +27,13 @@ class RowRanges:
 
     @classmethod
     def of(cls, start: int, stop: int) -> RowRanges:
-        """The rows [start, stop)."""
+        """Create the rows [start, stop)."""
         bounds = [(start, stop)] if start < stop else []
         return cls(np.array([b[0] for b in bounds], np.int64), np.array([b[1] for b in bounds], np.int64))
 
     @classmethod
     def joined(cls, bounds: NDArray[np.int64]) -> RowRanges:
-        """The rows of any ranges, which may overlap and come in any order; shape (n, 2)."""
+        """Join ranges, shape (n, 2), that may overlap and come in any order."""
         bounds = bounds[bounds[:, 0] < bounds[:, 1]]
         bounds = bounds[np.argsort(bounds[:, 0], kind="stable")]
         starts, reach = bounds[:, 0], np.maximum.accumulate(bounds[:, 1])
@@ -45,7 +45,7 @@ class RowRanges:
 
     @classmethod
     def chosen(cls, bounds: NDArray[np.int64], keep: Bools) -> RowRanges:
-        """The cells [bounds[i], bounds[i + 1]) where `keep` says so, joined where they touch."""
+        """Select the cells [bounds[i], bounds[i + 1]) where `keep` is true, and join adjacent ones."""
         filled = bounds[1:] > bounds[:-1]
         cells = np.flatnonzero(keep & filled)
         starts, ends = bounds[:-1][cells], bounds[1:][cells]
@@ -57,7 +57,7 @@ class RowRanges:
 
     @classmethod
     def complement(cls, ranges: RowRanges, stop: int) -> RowRanges:
-        """The rows of [0, stop) that are not in a set."""
+        """Return the rows of [0, stop) that are not in a set."""
         starts, ends = np.append(0, ranges.ends), np.append(ranges.starts, stop)
         some = starts < ends
         return cls(starts[some], ends[some])
@@ -68,13 +68,13 @@ class RowRanges:
         return int((self.ends - self.starts).sum())
 
     def rows(self) -> NDArray[np.int64]:
-        """The numbers of all rows, shape (num_rows,)."""
+        """Return the number of each row, shape (num_rows,)."""
         counts = self.ends - self.starts
         before = np.cumsum(counts) - counts
         return np.repeat(self.starts - before, counts) + np.arange(int(counts.sum()))
 
     def part(self, first: int, last: int) -> RowRanges:
-        """The rows [first, last) of the set, counted within it."""
+        """Return rows [first, last) of the set, counted within the set."""
         counts = self.ends - self.starts
         before = np.cumsum(counts) - counts
         low = np.maximum(first - before, 0)
@@ -83,7 +83,7 @@ class RowRanges:
         return RowRanges(self.starts[some] + low[some], self.starts[some] + high[some])
 
     def between(self, first: int, last: int) -> RowRanges:
-        """The rows of the set that are in [first, last): a binary search, and no look at what is outside."""
+        """Return the rows of the set that are in [first, last), by binary search."""
         begin = int(np.searchsorted(self.ends, first, side="right"))
         end = int(np.searchsorted(self.starts, last)) if first < last else begin
         some = slice(begin, end)

@@ -120,7 +120,7 @@ class PageRun:
 
     @classmethod
     def concat(cls, runs: Sequence[PageRun]) -> PageRun:
-        """The pages of all runs as one run; statistics are joined when they are asked for."""
+        """Concatenate runs into one. Statistics are joined on first use."""
         if len(runs) == 1:
             return runs[0]
         runs = _batch_small_runs(_join_small_runs(runs))
@@ -159,7 +159,7 @@ class PageRun:
         return loaded
 
     def with_base_position(self, base_position: int) -> PageRun:
-        """The same pages, at this position of their chain's base."""
+        """Return the same pages at this position of their chain's base."""
         moved = copy(self)
         moved.__dict__["base_position"] = base_position
         return moved
@@ -169,7 +169,7 @@ class PageRun:
         return read_only(numbers_of(self.pages.column(column)))
 
     def paths(self) -> list[str]:
-        """The path of each page; empty where there is none."""
+        """Return the path of each page, or an empty string for a page in no file."""
         return _paths(self.pages.column("path"))
 
     def slice(self, start: int, stop: int) -> PageRun:
@@ -240,7 +240,7 @@ class PageRun:
         return start, stop
 
     def descriptor(self, index: int) -> PageDescriptor:
-        """The descriptor of one page.
+        """Return the descriptor of one page.
 
         Notes
         -----
@@ -286,7 +286,7 @@ class PageRun:
         return names
 
     def take(self, indices: NDArray[np.int64]) -> PageRun:
-        """The pages at some indices of the run, in that order."""
+        """Return the pages at some indices of the run, in that order."""
         if len(indices) and int(indices[-1]) - int(indices[0]) + 1 == len(indices) and _counts_up(indices):
             return self.slice(int(indices[0]), int(indices[-1]) + 1)
         chosen = number_column(indices, pa.int64())
@@ -294,7 +294,7 @@ class PageRun:
         return PageRun(self.pages.take(chosen), load_stats)
 
     def descriptors(self, start: int = 0, stop: int | None = None) -> list[PageDescriptor]:
-        """The descriptors of pages [start, stop): for pages that are about to be fetched.
+        """Return the descriptors of pages [start, stop), for pages about to be fetched.
 
         Notes
         -----
@@ -321,7 +321,7 @@ _KINDS = tuple(PageKind)
 
 
 def _join_small_runs(runs: Sequence[PageRun]) -> Sequence[PageRun]:
-    """The runs, where several of few pages follow one another as one: to make a batch of each takes long."""
+    """Join consecutive runs of few pages, because one batch for each run is slow."""
     if not any(run.few is not None for run in runs):
         return runs
     joined: list[PageRun] = []
@@ -337,7 +337,7 @@ def _join_small_runs(runs: Sequence[PageRun]) -> Sequence[PageRun]:
 
 
 def _batch_small_runs(runs: Sequence[PageRun]) -> Sequence[PageRun]:
-    """The runs, where those of few pages are slices of one batch: to make a batch of each takes long."""
+    """Move runs of few pages into slices of one batch, because one batch for each run is slow."""
     some = [run for run in runs if run.few is not None]
     if len(some) < 2:
         return runs
@@ -359,7 +359,7 @@ def _counts_up(indices: NDArray[np.int64]) -> bool:
 
 
 def _paths(column: pa.DictionaryArray) -> list[str]:
-    """The path of each page; empty where there is none."""
+    """Return the path of each page, or an empty string for a page in no file."""
     names = [*column.dictionary.to_pylist(), ""]
     given = valid_of(column)
     return [names[index] for index in np.where(given, numbers_of(column.indices), -1).tolist()]
@@ -416,7 +416,7 @@ have an empty path, which no key of an object is, and a number of their own for 
 
 
 def key_of(page: PageDescriptor) -> PageKey:
-    """The key of a page of any kind."""
+    """Return the key of a page of any kind."""
     if page.kind is PageKind.FILE:
         return (
             page.disk_path,
@@ -433,7 +433,7 @@ def key_of(page: PageDescriptor) -> PageKey:
 
 
 def keys_of_run(run: PageRun) -> tuple[list[PageKey], dict[PageKey, PageDescriptor]]:
-    """The keys of the pages of a run, and the descriptors of those that are in no file.
+    """Return the keys of all pages of a run, and the descriptors of those in no file.
 
     Notes
     -----

@@ -153,7 +153,7 @@ class TableDefinition:
 
 
 def with_field_ids(schema: pa.Schema) -> pa.Schema:
-    """The schema with consecutive field ids, from 1 on.
+    """Assign consecutive field ids from 1 on.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def with_field_ids(schema: pa.Schema) -> pa.Schema:
 
 
 def with_field_id(column: pa.Field, field_id: int) -> pa.Field:
-    """The column under an id."""
+    """Assign a field id to a column."""
     return column.with_metadata({**(column.metadata or {}), FIELD_ID_KEY: str(field_id).encode()})
 
 
@@ -192,5 +192,5 @@ def _field_id(column: pa.Field, table: str) -> FieldId:
 
 
 def _without_own(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
-    """What users put there; None if nothing."""
+    """Return the metadata that users set, or None if there is none."""
     return {key: value for key, value in (metadata or {}).items() if not key.startswith(OWN_KEYS)} or None

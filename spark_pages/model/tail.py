@@ -64,11 +64,11 @@ class ChainTail:
     before: int = 0
 
     def on_checkpoint(self) -> ChainTail:
-        """The tail once its pages are in a checkpoint: they stay, if the chain is long."""
+        """Return the tail after its pages entered a checkpoint. Long chains keep them."""
         return ChainTail(self.rows, (), self.before) if self.before > MOST_PAGES_BEFORE else self
 
     def after(self, edits: Sequence[ChainEdit]) -> ChainTail:
-        """The tail after more edits of the chain."""
+        """Return the tail after more edits of the chain."""
         tail = self
         appended: list[Piece] = []
         for edit in edits:
@@ -80,7 +80,7 @@ class ChainTail:
         return tail._extended(appended)
 
     def _extended(self, added: Sequence[Piece]) -> ChainTail:
-        """The tail after appends; looks at no more of them than are kept in mind."""
+        """Return the tail after appends. Inspects no more of them than the tail holds."""
         if not added:
             return self
         pages: list[tuple[TailPage, ...]] = []
@@ -117,7 +117,7 @@ class ChainTail:
 
 
 def _with_bytes(piece: Piece) -> tuple[tuple[TailPage, ...], bool]:
-    """The last pages of a piece whose bytes are known, and whether these are all of its pages."""
+    """Return the last pages of a piece with known sizes, and whether these are all of its pages."""
     if not isinstance(piece, PageRun):
         return (), False
     if piece.few is not None:

@@ -80,7 +80,7 @@ def _follow(message: bytes, place: int) -> int:
 
 
 def _number(layout: str, message: bytes, place: int | None) -> int:
-    """A number of a table; 0 where the table leaves it out."""
+    """Read a number of a flatbuffer table; 0 if the table omits it."""
     return 0 if place is None else int(struct.unpack_from(layout, message, place)[0])
 
 

@@ -85,7 +85,7 @@ def decode_batch(
 def open_batches(
     packed: Sequence[memoryview], keys: Sequence[PageKey], *, apart: bool = False, borrowed: bool = False
 ) -> Iterator[tuple[list[int], PageBatch]]:
-    """The same pages as the blocks that they are in, each with the indices of its pages; without the rest.
+    """Open pages block by block, each block with the indices of its pages.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def open_batches(
 
 
 def _equal_header_runs(words: NDArray[np.uint64]) -> list[list[int]]:
-    """The pages put together by what their headers say.
+    """Group pages by the content of their headers.
 
     Neighbours stay neighbours: they are of one size, or of text if nearly each has a size of its own. Pages
     from all over are put together by size, and those left over, of text perhaps, without it.
@@ -124,7 +124,7 @@ def _equal_header_runs(words: NDArray[np.uint64]) -> list[list[int]]:
 
 
 def _groups(words: NDArray[np.uint64]) -> list[list[int]]:
-    """The indices of equal rows."""
+    """Group the indices of equal rows."""
     found: dict[tuple[int, ...], list[int]] = {}
     for index, row in enumerate(map(tuple, words.tolist())):
         found.setdefault(row, []).append(index)
@@ -200,7 +200,7 @@ def _open_batch(
 
 
 def _each_plain(codec: Codec, payloads: Sequence[memoryview], sizes: Sequence[int]) -> list[pa.Buffer] | None:
-    """The payloads decompressed, each into memory of its own; None if one is not what was promised."""
+    """Decompress each payload into memory of its own; None if one has an unexpected size."""
     stored = list(map(pa.py_buffer, payloads))
     if codec is Codec.NONE:
         return stored
@@ -211,7 +211,7 @@ def _each_plain(codec: Codec, payloads: Sequence[memoryview], sizes: Sequence[in
 
 
 def _evenly_spaced(payloads: Sequence[memoryview], size: int) -> tuple[pa.Buffer, int] | None:
-    """The memory in which payloads of no more than `size` bytes lie at even distances, and these."""
+    """Return the memory that holds payloads of at most `size` bytes at even distances, and the payloads."""
     addresses = [pa.py_buffer(payload).address for payload in payloads]
     stride = addresses[1] - addresses[0]
     if stride < size or addresses != [*range(addresses[0], addresses[-1] + 1, stride)]:
@@ -222,7 +222,7 @@ def _evenly_spaced(payloads: Sequence[memoryview], size: int) -> tuple[pa.Buffer
 def _all_plain(
     codec: Codec, payloads: Sequence[memoryview], sizes: Sequence[int], stride: int
 ) -> pa.Buffer | None:
-    """The payloads decompressed, one after another; None if one is not what was promised."""
+    """Decompress all payloads one after another; None if one has an unexpected size."""
     memory = pa.allocate_buffer(stride * len(payloads))
     if codec is Codec.NONE:
         places = np.frombuffer(memory, np.uint8).reshape(-1, stride)
@@ -235,7 +235,7 @@ def _all_plain(
 def _compare_with_first(
     first: pa.Buffer, heads: NDArray[np.uint8], words: NDArray[np.uint64], entries: int, where: str
 ) -> tuple[PageShape, PageNumbers] | None:
-    """What the first page says of itself, and in what alone the others differ; None if there is more.
+    """Return the shape of the first page and the numbers that vary; None if the pages differ in more.
 
     Parameters
     ----------

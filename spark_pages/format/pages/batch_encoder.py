@@ -53,7 +53,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def encode_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec = Codec.LZ4) -> list[EncodedPage]:
-    """The `encode_page` of each piece that `plan_pages` cut `values` into; pages hold nothing but values.
+    """Encode each piece of `values` that `plan_pages` made, as pages without metadata.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def encode_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec = Cod
 def _encode_uniform(
     values: pa.Array, bounds: NDArray[np.int64], codec: Codec
 ) -> Sequence[EncodedPage | None]:
-    """The first pages, where they can be encoded together; None for each that cannot be."""
+    """Encode the first pages together where possible; None for each page that cannot be."""
     if len(bounds) <= _FEWEST:
         return []
     column = FlatColumn.of(values.type)
@@ -170,7 +170,7 @@ def _encode_same_nulls(
 
 
 def _select(parts: list[NDArray[Any] | bytes], which: NDArray[np.int64]) -> list[NDArray[Any] | bytes]:
-    """What is of some pages, or of all of them."""
+    """Select the parts of some pages. Parts that all pages share stay as they are."""
     return [part if isinstance(part, bytes) or len(part) == len(which) else part[which] for part in parts]
 
 
@@ -180,7 +180,7 @@ def _is_integer(kind: pa.DataType) -> bool:
 
 
 def _as_matrix(parts: list[NDArray[Any] | bytes]) -> NDArray[np.uint8]:
-    """A row for each page, with room for its header; parts that are bytes are in each."""
+    """Create a row for each page, with room for its header; shared bytes are repeated in each row."""
     columns = [np.frombuffer(part, np.uint8)[None] if isinstance(part, bytes) else part for part in parts]
     count = max(len(part) for part in columns)
     shape = count, PAGE_HEADER_SIZE + sum(part.shape[1] for part in columns)
@@ -193,7 +193,7 @@ def _as_matrix(parts: list[NDArray[Any] | bytes]) -> NDArray[np.uint8]:
 
 
 def _with_headers(block: NDArray[np.uint8], rows: int, codec: Codec, stream_bytes: int) -> list[EncodedPage]:
-    """The pages of a block; where few of them are stored as they are, these hold on to nothing else."""
+    """Add headers to the pages of a block. Few uncompressed pages are copied out of the block."""
     memory, stride = block.reshape(-1).data, block.shape[1]
     rooms = [memory[at : at + stride] for at in range(0, block.size, stride)]
     found = [finish_page(codec, room[PAGE_HEADER_SIZE:], rows, stream_bytes, room) for room in rooms]
@@ -208,7 +208,7 @@ def _fill(pages: list[EncodedPage | None], which: NDArray[np.int64], found: list
 
 
 def encode_text_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec) -> list[EncodedPage | None]:
-    """The `encode_page` of each piece of text or binary values.
+    """Encode each piece of text or binary values as a page.
 
     Returns
     -------
@@ -291,7 +291,7 @@ def aligned(size: Any) -> Any:
 
 
 def zeros_behind(size: int) -> bytes:
-    """What stands between so many bytes and the next buffer."""
+    """Return the padding between so many bytes and the next buffer."""
     return bytes(-size % _ALIGNED)
 
 
@@ -335,7 +335,7 @@ class BatchMessages:
     def message(
         self, rows: NDArray[np.int64], nulls: NDArray[np.int64], *sizes: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The second message of several streams, and how long each stream is without its end.
+        """Return the second message of several streams, and the length of each stream without its end.
 
         Parameters
         ----------
@@ -366,7 +366,7 @@ _LIMITS = np.array([1 << 8, 1 << 16, 1 << 32], np.uint64)
 def encode_rows(
     values: NDArray[Any], start: int
 ) -> Iterator[tuple[NDArray[np.int64], list[TableEntry], NDArray[np.uint8]]]:
-    """What `encode` makes of the only buffer of integers in each of several streams.
+    """Narrow the only integer buffer of each of several streams, as `encode` does.
 
     Parameters
     ----------
@@ -422,7 +422,7 @@ def encode_rows(
 
 
 def _select_rows(values: NDArray[Any], which: NDArray[np.int64]) -> NDArray[Any]:
-    """Some rows; without a copy where they are all."""
+    """Select rows, without a copy if all are selected."""
     return values if len(which) == len(values) else values[which]
 
 

@@ -38,7 +38,7 @@ _decompress_safe = _bind()
 
 
 def decompress_lz4(data: pa.Buffer, size: int) -> pa.Buffer:
-    """The bytes of one LZ4 block.
+    """Decompress one LZ4 block.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ half of a commit of one row; the decoder is the same."""
 
 
 def compress(codec: Codec, data: BytesLike | pa.Buffer) -> bytes:
-    """The bytes of `data` as one compressed block, without a size in front of it.
+    """Compress bytes as one block without a size prefix.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def compress(codec: Codec, data: BytesLike | pa.Buffer) -> bytes:
 def decompress(
     codec: Codec, data: BytesLike | pa.Buffer, uncompressed_size: int, *, where: str = "a block"
 ) -> pa.Buffer:
-    """The `uncompressed_size` bytes that `compress` was given.
+    """Decompress a block of `compress` into `uncompressed_size` bytes.
 
     Parameters
     ----------

@@ -72,7 +72,7 @@ class EncodedRange:
 
 
 def encode(head: pa.Buffer, body: pa.Buffer, tail: bytes, columns: Sequence[pa.Array]) -> bytes | None:
-    """A stream with its integers in narrow form, behind a table of them; None if none can be narrowed.
+    """Narrow the integers of a stream, and prefix the table of narrowed buffers; None without gain.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def encode(head: pa.Buffer, body: pa.Buffer, tail: bytes, columns: Sequence[pa.A
 
 
 def decode(data: pa.Buffer, stream_bytes: int, *, where: str) -> pa.Buffer:
-    """The stream that `encode` was given.
+    """Restore the stream that `encode` narrowed.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def decode_column(kept: NDArray[Any], out: NDArray[Any], kind: int, base: int, f
 def decode_columns(
     kept: NDArray[Any], out: NDArray[Any], kind: int, bases: NDArray[np.int64], firsts: NDArray[np.int64]
 ) -> None:
-    """The same for several buffers of one length, of shape (n_buffers, n_numbers)."""
+    """Restore several buffers of one length, shape (n_buffers, n_numbers)."""
     bases, firsts = bases.astype(out.dtype)[:, None], firsts.astype(out.dtype)[:, None]
     if kind == DELTA and (steps := _even_steps(kept)) is not None:
         steps = bases + steps.astype(out.dtype)
@@ -202,7 +202,7 @@ def decode_columns(
 def decode_entries(
     kept: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any], kind: int, base: int, first: int
 ) -> bool:
-    """Some numbers of a buffer, into `out`; False where they hang on all of their neighbours."""
+    """Restore some numbers of a buffer into `out`; False if they depend on all of their neighbours."""
     around = (1 << (8 * out.itemsize)) - 1
     if kind == DELTA:
         steps = _even_steps(kept)
@@ -219,7 +219,7 @@ def decode_entries(
 
 
 def _even_steps(kept: NDArray[Any]) -> NDArray[Any] | None:
-    """What all steps of a buffer are, shape (…, 1), if they are equal: numbers that count up need no sums.
+    """Return the step of a buffer, shape (…, 1), if all steps are equal, which needs no running sum.
 
     The first difference is none, and is not looked at.
     """
@@ -239,12 +239,12 @@ def encoded_bytes(entry: TableEntry) -> int:
 
 
 def one_entry(entry: TableEntry) -> bytes:
-    """A table with this entry alone."""
+    """Encode a table with this entry only."""
     return _COUNT.pack(1) + _RANGE.pack(*entry)
 
 
 def read_encoding_table(data: pa.Buffer, stream_bytes: int, where: str) -> tuple[list[TableEntry], int]:
-    """The entries of the table, checked, and where the stream begins behind it.
+    """Read and validate the entries of the table, and return where the stream begins.
 
     Raises
     ------
@@ -283,7 +283,7 @@ class _Integers:
 
 
 def _integers(array: pa.Array) -> Iterator[_Integers]:
-    """The buffers of integers that an array is made of."""
+    """Iterate over the integer buffers of an array."""
     kind, types = array.type, pa.types
     if types.is_dictionary(kind):
         yield from _integers(array.indices)
@@ -359,7 +359,7 @@ def is_scattered(values: NDArray[Any]) -> bool:
 
 
 def differences(values: NDArray[Any], base: int, narrow: int, first: int = 0) -> NDArray[Any]:
-    """The values above the base, in few bytes, with so many zeros in front."""
+    """Encode values as narrow differences from the base, after a gap of zeros."""
     kept = np.empty(first + len(values), f"<u{narrow}")
     kept[:first] = 0
     if base:

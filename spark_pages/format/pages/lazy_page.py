@@ -58,12 +58,12 @@ class LazyPage:
         return self.block.where[self.index]
 
     def alone(self) -> LazyPage:
-        """The same page, which shares no memory with those that it was decompressed with."""
+        """Copy the page out of the memory that it shares with other pages."""
         block = self.block.alone(self.index)
         return self if block is self.block else LazyPage(block, 0)
 
     def array(self) -> pa.Array:
-        """The entries.
+        """Return the entries as an array.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class LazyPage:
         return self._array
 
     def batch(self) -> pa.RecordBatch:
-        """The entries as the batch that was written."""
+        """Return the entries as the batch that was written."""
         return pa.RecordBatch.from_arrays([self.array()], schema=self.schema)
 
     def valid_into(self, out: NDArray[np.bool_]) -> None:
@@ -111,7 +111,7 @@ class LazyPage:
         return found
 
     def take_into(self, entries: NDArray[np.int64], out: NDArray[Any]) -> bool:
-        """Some values of a fixed width are written to `out`; what stands under nulls is anything.
+        """Write some fixed-width values to `out`. Values at nulls are arbitrary.
 
         Parameters
         ----------
@@ -140,14 +140,14 @@ class LazyPage:
         return bool(self.column.offset_bytes) and not self._taken_from and self._array is None
 
     def text(self) -> NDArray[np.uint8]:
-        """The bytes that offsets point into."""
+        """Return the bytes that the offsets point into."""
         return self.block.text(self.index)
 
 
 def take_texts(
     pages: Sequence[LazyPage], bounds: Sequence[int], entries: NDArray[np.int64]
 ) -> tuple[pa.Buffer, pa.Buffer] | None:
-    """Some entries of pages of text or binary, page after page; not known to be UTF-8.
+    """Take entries of text or binary pages, page after page, without validating UTF-8.
 
     Parameters
     ----------
@@ -202,19 +202,19 @@ def take_texts(
 
 
 def text_outside(where: str, first: int, last: int, size: int) -> DamageError:
-    """The error for text that lies from `first` to `last` of a page with so many bytes of it."""
+    """Create the error for text offsets outside of the bytes of a page."""
     return DamageError(
         f"Cannot decode {where}: expected text in {size} bytes, found it from {first} to {last}."
     )
 
 
 def as_batch(content: pa.RecordBatch | LazyPage) -> pa.RecordBatch:
-    """The entries of a page, put together if they are not yet."""
+    """Return the entries of a page as a batch."""
     return content.batch() if isinstance(content, LazyPage) else content
 
 
 def plain_page(plain: pa.Buffer, stream_bytes: int, *, where: str) -> LazyPage | None:
-    """A page of its decompressed payload; None where Arrow has to read the stream.
+    """Read a page from its decompressed payload; None if Arrow must read the stream.
 
     Parameters
     ----------

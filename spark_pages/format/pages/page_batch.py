@@ -47,7 +47,7 @@ class PageShape(NamedTuple):
 
     @classmethod
     def of(cls, extent: BatchLayout, entry: TableEntry | None) -> PageShape:
-        """The shape of such pages."""
+        """Create the shape of pages of this extent."""
         if entry is None:
             return cls(extent, None, extent.validity, extent.values, extent.text[0], 0)
         wide_bytes = entry[1] * entry[3]
@@ -141,7 +141,7 @@ class PageBatch:
         return self.stride + self._shape.wide_bytes
 
     def alone(self, index: int) -> PageBatch:
-        """The same page in a block, and memory, of its own."""
+        """Copy one page into a block and memory of its own."""
         if len(self.where) == 1:
             return self
         memory = pa.py_buffer(self._memory.slice(index * self.stride, self.stride).to_pybytes())
@@ -179,7 +179,7 @@ class PageBatch:
         return max(int(part.max(initial=0)) for part in (text[:, :least], ends)) < 0x80
 
     def buffers(self, index: int) -> list[pa.Buffer | None]:
-        """What an Arrow array of a page is made of.
+        """Return the buffers of the Arrow array of a page.
 
         Narrowed numbers are in new memory, which they share once `materialize` has run.
         """
@@ -199,7 +199,7 @@ class PageBatch:
         return found
 
     def numbers_into(self, first: int, stop: int, out: NDArray[np.uint8]) -> None:
-        """The numbers of pages [first, stop) are written to `out`, page after page.
+        """Write the numbers of pages [first, stop) to `out`, page after page.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class PageBatch:
             decode_columns(rows, target.reshape(pages, count), kind, bases, firsts)
 
     def take_into(self, index: int, entries: NDArray[np.int64], out: NDArray[Any]) -> bool:
-        """Some numbers of a page are written to `out`, unless all have to be widened for that."""
+        """Write some numbers of a page to `out`; False if all of them would have to be widened."""
         begin, entry = index * self.stride + self._shape.values[0], self._shape.entry
         if entry is None:
             out[:] = np.frombuffer(self._memory, out.dtype, self.rows, begin)[entries]
@@ -245,7 +245,7 @@ class PageBatch:
         out[:] = np.unpackbits(bits, count=self.rows, bitorder="little").view(np.bool_)
 
     def text(self, index: int) -> NDArray[np.uint8]:
-        """The bytes that the offsets of a page point into."""
+        """Return the bytes that the offsets of a page point into."""
         size, at = self._texts[index], index * self.stride + self._shape.text_at
         return np.frombuffer(self._memory, np.uint8, size, at) if size else _NO_TEXT
 

@@ -34,7 +34,7 @@ END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 def stream_of(
     columns: Mapping[str, pa.Array], metadata: Mapping[str | bytes, str | bytes] | None
 ) -> tuple[pa.Buffer, pa.Buffer, Callable[[], pa.RecordBatch]]:
-    """The columns as an Arrow IPC stream of one record batch, without its end: schema, and what follows.
+    """Write columns as an Arrow IPC stream of one batch, without its end: the schema, then the batch.
 
     Also what reads the batch from there, without a copy.
     """
@@ -54,7 +54,7 @@ def stream_of(
 def _schema_of(
     columns: Mapping[str, pa.Array], metadata: Mapping[str | bytes, str | bytes] | None
 ) -> tuple[pa.Schema, pa.Buffer | None]:
-    """The schema of some columns, and its message in a stream; None where dictionaries stand behind it."""
+    """Return the schema of columns and its message; None for the message if dictionaries follow it."""
     if not metadata and len(columns) == 1:
         kind = columns["data"].type
         if kind.num_fields == 0 and not pa.types.is_dictionary(kind):  # types that are equal are the same
@@ -101,7 +101,7 @@ class EncodedPage:
     checksum: int
 
     def alone(self) -> EncodedPage:
-        """The same page, which shares no memory with others."""
+        """Copy the page out of memory that it shares with others."""
         return self if isinstance(self.data, bytes) else replace(self, data=bytes(self.data))
 
 
@@ -113,7 +113,7 @@ def encode_page(
     suffix_meta: pa.Array | None = None,
     page_metadata: Mapping[str | bytes, str | bytes] | None = None,
 ) -> EncodedPage:
-    """The page that holds the entries of `data`.
+    """Encode the entries of `data` as a page.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def encode_page(
 def finish_page(
     codec: Codec, plain: BytesLike, entries: int, stream_size: int, room: memoryview | None = None
 ) -> EncodedPage:
-    """The page with a payload that is not compressed yet.
+    """Compress the payload of a page, and add its header.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def finish_page(
 def decode_page(
     buffer: BytesLike, *, where: str, expected_checksum: int | None, expected_entries: int | None
 ) -> pa.RecordBatch:
-    """The record batch that `encode_page` was given, every byte of it checked.
+    """Verify and decode the batch that `encode_page` encoded.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def decode_page(
 def open_page(
     buffer: BytesLike, *, where: str, expected_checksum: int | None, expected_entries: int | None
 ) -> LazyPage | pa.RecordBatch:
-    """The same page, checked likewise; where it can be, not put together as Arrow values yet.
+    """Verify a page, and defer its conversion to Arrow values where possible.
 
     Notes
     -----
@@ -272,7 +272,7 @@ def open_page(
 
 
 def arrow_stream(header: PageHeader, payload: BytesLike, *, where: str) -> pa.Buffer:
-    """The Arrow stream that a payload stands for: decompressed, and its integers in full width.
+    """Restore the Arrow stream of a payload: decompress it, and widen its integers.
 
     Raises
     ------
@@ -288,7 +288,7 @@ def _damage(where: str, what: str, expected: object, found: object) -> DamageErr
 
 
 def compacted_for_ipc(array: pa.Array) -> pa.Array:
-    """The same entries, holding on to nothing that IPC would write though it is no part of them.
+    """Return the same entries without memory that IPC would write although no entry uses it.
 
     IPC cuts fixed-width, variable-width and list buffers to the slice, but writes a dictionary and
     the buffers of view types whole.
@@ -338,7 +338,7 @@ _schemas: dict[bytes, _Schema] = {}
 
 
 def read_payload(stream: pa.Buffer, *, where: str) -> pa.RecordBatch:
-    """The record batch of the stream; its buffers share the memory of `stream`.
+    """Read the batch of a stream. Its buffers share the memory of `stream`.
 
     Parameters
     ----------
@@ -409,7 +409,7 @@ def _read_schema(stream: pa.Buffer, message: bytes, where: str) -> _Schema:
 
 
 def zero_nulls(array: pa.Array) -> pa.Array:
-    """The same entries of a flat type, with nothing of what stood under nulls.
+    """Return the same entries of a flat type with zeros at nulls.
 
     Notes
     -----
@@ -460,7 +460,7 @@ def fill_nulls(numbers: NDArray[np.uint8], valid: NDArray[np.bool_]) -> NDArray[
 
 
 def decode_detached(page: PageDescriptor) -> pa.RecordBatch:
-    """The entries of an inline page, or all those of a constant: pages whose bytes are in the descriptor.
+    """Decode an inline page or a constant page, whose bytes are in the descriptor.
 
     Raises
     ------
@@ -490,7 +490,7 @@ def decode_detached(page: PageDescriptor) -> pa.RecordBatch:
 
 
 def resize_batch(batch: pa.RecordBatch, page: PageDescriptor) -> pa.RecordBatch:
-    """The batch with the rows that the descriptor gives it: a prefix, or nulls behind.
+    """Resize a batch to the row count of its descriptor: a prefix, or nulls at the end.
 
     Raises
     ------

@@ -88,7 +88,7 @@ class PageHeader:
 
 
 def encode_header(header: PageHeader) -> bytes:
-    """The header as bytes, with its own checksum."""
+    """Encode a header with its own checksum."""
     flags = _NARROWED if header.stream_size else 0
     fields = _HEADER.pack(
         PAGE_MAGIC, PAGE_FORMAT_VERSION, header.codec, flags, header.read_size, header.uncompressed_size,
@@ -98,7 +98,7 @@ def encode_header(header: PageHeader) -> bytes:
 
 
 def parse_header(buffer: BytesLike, *, where: str = "a page") -> PageHeader:
-    """The checked header at the start of `buffer`.
+    """Parse and verify the header at the start of `buffer`.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def footprint(buffer: BytesLike) -> tuple[bool, int]:
 
 
 def header_fields(buffer: BytesLike, where: str) -> tuple[Codec, int, int, int, int, int]:
-    """The fields of `PageHeader`, in their order, without the object."""
+    """Return the fields of `PageHeader` in order, without creating the object."""
     if len(buffer) < PAGE_HEADER_SIZE:
         raise _damage(where, "a header of", f"{PAGE_HEADER_SIZE} bytes", f"{len(buffer)}")
     magic, version, code, flags, read_size, size, entries, checksum, stream_size, reserved = (
@@ -165,7 +165,7 @@ def header_fields(buffer: BytesLike, where: str) -> tuple[Codec, int, int, int, 
 
 
 def header_words(packed: Sequence[memoryview]) -> NDArray[np.uint64]:
-    """The headers of many pages as numbers, shape (n_pages, 8); nothing is checked.
+    """Return the headers of many pages as numbers, shape (n_pages, 8), unverified.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def header_words(packed: Sequence[memoryview]) -> NDArray[np.uint64]:
 
 
 def header_checksums(packed: Sequence[memoryview]) -> list[int]:
-    """The checksum that the header in front of each page should have."""
+    """Return the expected checksum of the header of each page."""
     seal, size = xxhash.xxh3_64_intdigest, _HEADER.size
     return [seal(page[:size]) for page in packed]
 

@@ -45,7 +45,7 @@ class UntrustedPage:
 
 
 def check_untrusted_page(buffer: BytesLike, kind: pa.DataType, *, where: str) -> UntrustedPage:
-    """The page, known to be whole, of the type given, and safe to read.
+    """Verify that a page is complete, of the given type, and safe to read.
 
     Parameters
     ----------
