@@ -368,7 +368,7 @@ def check_names_once(names: Iterable[str], what: str) -> None:
 
 
 def number_list(values: ArrayLike) -> NDArray[Any]:
-    """The rows that a caller names as an array, of whatever type and shape it is.
+    """Return row numbers as an array of their own type and shape.
 
     Raises
     ------

@@ -12,14 +12,12 @@ OK, FAILED, USAGE, CONFLICT, NOT_FOUND = 0, 1, 2, 3, 4
 
 
 def failure_document(kind: str, message: str, hint: str | None) -> dict[str, Any]:
-    """An error, as jobs and verbs tell it."""
+    """Describe an error as jobs and verbs report it."""
     return {"ok": False, "error": {"type": kind, "message": message, "hint": hint}}
 
 
 def exit_code_of(told: Mapping[str, Any]) -> int:
-    """The exit code of what a job, or the verb of its name, tells; of several tables those that failed say
-    which.
-    """
+    """Return the exit code for the report of a job or verb; of several tables, the failed ones decide."""
     if told.get("ok", True):
         return OK
     failed = [each["error"]["type"] for each in told.get("tables", ()) if not each["ok"]]
@@ -27,7 +25,7 @@ def exit_code_of(told: Mapping[str, Any]) -> int:
 
 
 def exit_code(error: Exception | None) -> int:
-    """The exit code that tells what kind of error it was."""
+    """Return the exit code for the kind of an error."""
     match error:
         case NotFoundError():
             return NOT_FOUND

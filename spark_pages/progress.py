@@ -77,7 +77,7 @@ class Phase:
         return None
 
     def figures(self) -> str:
-        """What is done, of how much, how fast, and how long the rest takes; empty without counts."""
+        """Describe what is done, of how much, the rate, and the time left; empty without counts."""
         units, num_bytes = self.done
         took_s = max(time.monotonic() - self._began, 1e-9)
         told = []

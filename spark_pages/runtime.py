@@ -27,12 +27,12 @@ class Mapper(Protocol):
     """Calls a function for each item, at the same time where it can; gives the results in order."""
 
     def __call__(self, work: Callable[[Item], Result], items: Sequence[Item], /) -> list[Result]:
-        """The result for each item."""
+        """Return the result for each item."""
         ...
 
 
 def map_in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """The result for each item, in order; up to 8 at the same time, each in a thread."""
+    """Return the result for each item, in order, computed by up to 8 threads."""
     if len(items) < 2:
         return [work(item) for item in items]
     try:

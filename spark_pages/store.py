@@ -108,7 +108,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         timestamp: Moment | None = None,
         tag: str | None = None,
     ) -> Snapshot:
-        """The store as of a version, a time, a tag, or now.
+        """Open the store at a version, a time, a tag, or now.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         memory_bytes: int = MEMORY_BYTES,
         read_version: int | None = None,
     ) -> Transaction:
-        """A transaction on the newest version; commits on leaving its ``with`` block.
+        """Begin a transaction on the newest version, which commits at the end of its ``with`` block.
 
         Parameters
         ----------
@@ -197,7 +197,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         return self._log.resume(Unknown.from_error(error))
 
     def tag(self, name: str, version: int | None = None, replace: bool = False) -> int:
-        """The tag names the version, by default the newest one; gives the version.
+        """Set a tag on a version, by default the newest, and return the version.
 
         Parameters
         ----------
@@ -227,7 +227,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         return delete_tag(self._log, self._runtime, name)
 
     def tags(self) -> dict[str, int]:
-        """The tags and the versions that they name, sorted by name."""
+        """Return the tags and the versions that they name, sorted by name."""
         return dict(sorted(self._log.refresh().state.tags.items()))
 
     def restore(
@@ -384,7 +384,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         return read_changes(self._log, self._pages, start, end, table, granularity)
 
     def blame(self, table: str, column: str, row: int) -> Blame:
-        """The commit that last wrote a row of a column.
+        """Find the commit that last wrote a row of a column.
 
         Returns
         -------
@@ -403,7 +403,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         return blame(self._log, table, column, row)
 
     def checkpoint(self) -> CheckpointRef:
-        """The newest version can be opened without the commits before it."""
+        """Write a checkpoint, so that the newest version opens without earlier commits."""
         return self._log.checkpoint()
 
     def compact_log(self) -> LogCompaction:
@@ -417,7 +417,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         return self._log.compact()
 
     def close(self, timeout_s: float | None = 60.0) -> None:
-        """What this process does beside its commits has ended: a checkpoint or log compaction that was due.
+        """Finish background maintenance of this process, and stop it.
 
         Parameters
         ----------
@@ -431,7 +431,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         self._log.close(None if timeout_s is None else as_seconds(timeout_s, "timeout_s"))
 
     def __enter__(self) -> Self:
-        """The store, to be closed on leaving the block."""
+        """Return the store, which closes at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -24,7 +24,7 @@ _WITHOUT_BITMAP = frozenset(
 
 
 def numbers_of(column: pa.Array) -> NDArray[Any]:
-    """The values of a numeric column without a copy; what stands at a null means nothing.
+    """Return the values of a numeric column without a copy. Values at nulls are arbitrary.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def valid_of(column: pa.Array) -> NDArray[np.bool_]:
 def number_column(
     values: NDArray[Any], kind: pa.DataType, valid: NDArray[np.bool_] | None = None
 ) -> pa.Array:
-    """A numeric column over the memory of a numpy array; a copy only where the width differs.
+    """Create a numeric column over a numpy array; copies only if the width differs.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def number_column(
 
 
 def optional_numbers(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
-    """A column of Python numbers.
+    """Create a column of Python numbers.
 
     Raises
     ------
@@ -104,12 +104,12 @@ def optional_numbers(values: Sequence[int | None], kind: pa.DataType) -> pa.Arra
 
 
 def optional_flags(values: Sequence[bool | None]) -> pa.Array:
-    """A boolean column of Python values."""
+    """Create a boolean column of Python values."""
     return pa.Array.from_buffers(pa.bool_(), len(values), [_given(values), _pack([bool(v) for v in values])])
 
 
 def true_flags(values: Sequence[object]) -> pa.Array:
-    """A boolean column that is true where a value is, and null elsewhere."""
+    """Create a boolean column that is true at values and null elsewhere."""
     if not any(values):
         return no_numbers(len(values), pa.bool_())
     return optional_flags([True if value else None for value in values])
@@ -122,7 +122,7 @@ def flags_of(column: pa.BooleanArray | pa.ChunkedArray) -> NDArray[np.bool_]:
 
 
 def optional_bytes(values: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:
-    """A binary column, or of another type with 32-bit offsets, of Python bytes.
+    """Create a binary column, or another with 32-bit offsets, of Python bytes.
 
     Raises
     ------
@@ -140,18 +140,18 @@ def optional_bytes(values: Sequence[bytes | None], kind: pa.DataType | None = No
 
 
 def optional_text(values: Sequence[str | None]) -> pa.Array:
-    """A string column of Python text."""
+    """Create a string column of Python text."""
     return optional_bytes([None if value is None else value.encode() for value in values], pa.string())
 
 
 def no_bytes(count: int) -> pa.Array:
-    """A binary column of nothing but nulls; all of them together take the memory of the longest."""
+    """Create a binary column of nulls. All such columns share the memory of the longest."""
     zeros = _zeros(max(1 << 13, count).bit_length())
     return pa.Array.from_buffers(pa.binary(), count, [zeros, zeros, pa.py_buffer(b"")], null_count=count)
 
 
 def no_numbers(count: int, kind: pa.DataType) -> pa.Array:
-    """A column of numbers or booleans that is nothing but nulls, likewise."""
+    """Create a column of null numbers or booleans. All such columns share the memory of the longest."""
     zeros = _zeros(max(1 << 13, 2 * count).bit_length())
     return pa.Array.from_buffers(kind, count, [zeros, zeros], null_count=count)
 
@@ -168,7 +168,7 @@ def _bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
 
 
 def _given(values: Sequence[object | None]) -> pa.Buffer | None:
-    """The bitmap of what is not None."""
+    """Return the validity bitmap of Python values."""
     return _pack([value is not None for value in values])
 
 

@@ -25,7 +25,7 @@ _UNCHECKED = pc.TakeOptions(boundscheck=False)
 
 
 def compacted(array: pa.Array) -> pa.Array:
-    """The same entries in a copy, with nothing inside of it but what they show."""
+    """Copy the entries without memory that none of them uses."""
     return _owned(pa.concat_arrays([array, array.slice(0, 0)]))
 
 
@@ -46,12 +46,12 @@ def referenced_bytes(values: pa.Array | pa.RecordBatch | pa.Table) -> int:
 
 
 def owned_copy(array: pa.Array) -> pa.Array:
-    """The same entries, `compacted` where the type `retains_extra_memory`."""
+    """Return the entries, `compacted` if their type `retains_extra_memory`."""
     return compacted(array) if retains_extra_memory(array.type) else array
 
 
 def take(array: pa.Array, indices: pa.Array) -> pa.Array:
-    """The entries at the indices (int64, not negative, inside of the array), in their order.
+    """Return the entries at the indices (int64, within the array), in their order.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def _is_dense_union(kind: pa.DataType) -> bool:
 
 
 def _owned(array: pa.Array) -> pa.Array:
-    """The same entries; what is inside of lists is no more than they show already."""
+    """Return the same entries, whose lists already show no more than they use."""
     kind = array.type
     if not retains_extra_memory(kind):
         return array
@@ -127,7 +127,7 @@ def _owned(array: pa.Array) -> pa.Array:
 
 
 def _with_referenced_values(array: pa.Array) -> pa.Array:
-    """A list view over the values that its entries show, each as often as before at most."""
+    """Return a list view over the values that its entries show, with no more copies than before."""
     kind, valid = array.type, valid_of(array)
     number = pa.int32() if pa.types.is_list_view(kind) else pa.int64()
     sizes = np.where(valid, numbers_of(array.sizes), 0)
@@ -151,7 +151,7 @@ def _with_referenced_values(array: pa.Array) -> pa.Array:
 
 
 def _with_used_children(array: pa.UnionArray) -> pa.UnionArray:
-    """A dense union over the entries of its children that it uses, in its order."""
+    """Return a dense union with only the children's entries that it uses, in its order."""
     kind = array.type
     codes, offsets = (
         numbers_of(pa.Array.from_buffers(number, len(array), [None, memory], 0, array.offset))

@@ -19,9 +19,7 @@ from spark_pages.arrow.nested import children, nested_type, null_column, with_ch
 
 @lru_cache(256)
 def unified_type(kind: pa.DataType) -> pa.DataType:
-    """The type under which Arrow joins arrays of a type rightly: half floats in dictionaries are read as
-    numbers of as many bytes.
-    """
+    """Return the type that Arrow joins correctly: half floats in dictionaries become 16-bit integers."""
     if not has_dictionary(kind):
         return kind
     if isinstance(kind, pa.BaseExtensionType):
@@ -34,7 +32,7 @@ def unified_type(kind: pa.DataType) -> pa.DataType:
 
 
 def concatenated(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
-    """The entries of arrays of a type, one after another.
+    """Concatenate arrays of one type.
 
     Raises
     ------
@@ -57,7 +55,7 @@ def concatenated(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
 
 
 def with_nulls(array: pa.Array, count: int) -> pa.Array:
-    """The entries and so many nulls."""
+    """Append so many nulls."""
     kind = array.type
     if not pa.types.is_dictionary(kind):
         return concatenated([array, null_column(kind, count)], kind)
@@ -67,7 +65,7 @@ def with_nulls(array: pa.Array, count: int) -> pa.Array:
 
 
 def with_valid_dictionaries(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same entries; no dictionary has a null among its values, and indices at nulls point into it.
+    """Remove nulls from dictionaries, and make the indices at nulls valid.
 
     Parameters
     ----------
@@ -125,7 +123,7 @@ def _valid_dictionaries(array: pa.DictionaryArray, kind: pa.DataType) -> pa.Dict
 
 
 def _concatenated_values(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
-    """The entries of dictionary arrays; of the values each has its own, also where others have the same."""
+    """Concatenate dictionary arrays; each keeps its own values, also where others have the same."""
     shifts = np.cumsum([0, *(len(array.dictionary) for array in arrays)])
     most = np.iinfo(numbers_of(arrays[0].indices).dtype).max
     if shifts[-1] > int(most) + 1:

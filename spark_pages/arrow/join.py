@@ -37,7 +37,7 @@ def empty_table(schema: pa.Schema) -> pa.Table:
 
 
 def join(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
-    """The entries of all arrays, one after another.
+    """Concatenate arrays.
 
     Raises
     ------
@@ -56,14 +56,14 @@ def join(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
 
 
 def copied(array: pa.Array) -> pa.Array:
-    """The same entries in memory of their own: whose the other one is may change it."""
+    """Copy the entries to own memory, because the owner of the original may change it."""
     if not len(array):
         return empty_array(array.type)
     return _with_own_dictionaries(owned_copy(join([array, array.slice(0, 0)], array.type)))
 
 
 def _with_own_dictionaries(array: pa.Array) -> pa.Array:
-    """The same entries: arrays with equal dictionaries are joined over the memory of one of these."""
+    """Share one dictionary among arrays with equal dictionaries."""
     kind = array.type
     if not has_dictionary(kind):
         return array
@@ -75,7 +75,7 @@ def _with_own_dictionaries(array: pa.Array) -> pa.Array:
 
 
 def take_entries(array: pa.Array, indices: pa.Array) -> pa.Array:
-    """The entries at the indices (int64, not negative, inside of the array), in their order.
+    """Return the entries at the indices (int64, within the array), in their order.
 
     Raises
     ------
@@ -89,8 +89,9 @@ def take_entries(array: pa.Array, indices: pa.Array) -> pa.Array:
 
 
 def with_wide_dictionaries(array: pa.Array) -> pa.Array:
-    """The same entries; dictionaries of small indices, also inside of others, with wide ones: with room for
-    values of other arrays.
+    """Widen the indices of dictionaries, also of nested ones.
+
+    Small indices have no room for the values of further arrays.
     """
     kind = array.type
     if not has_dictionary(kind):
@@ -113,7 +114,7 @@ def _with_wide_indices(array: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 def with_minimal_dictionaries(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same entries as `widened` got them, with dictionaries of no more values than they use.
+    """Shrink dictionaries that `widened` enlarged to the values that they use.
 
     Raises
     ------
@@ -148,7 +149,7 @@ def _with_minimal_dictionaries(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def as_type(arrays: Iterable[pa.Array], kind: pa.DataType, column: str) -> list[pa.Array]:
-    """The arrays under one type, of pages that a column had before it got this type; nothing is lost.
+    """Cast arrays of pages, some written under earlier types of the column, to one type without loss.
 
     Parameters
     ----------
@@ -178,7 +179,7 @@ def _as_type(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
 
 
 def page_of_another_column(column: str, page: str, kind: pa.DataType, found: pa.DataType) -> DamageError:
-    """What is said of a page whose type its column never had: the log names one that is not of this column.
+    """Create the error for a page of a type that its column never had, so that the log is damaged.
 
     Parameters
     ----------

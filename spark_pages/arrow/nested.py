@@ -64,7 +64,7 @@ def list_buffers(kind: pa.DataType) -> int:
 
 
 def nested_type(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
-    """A type like this one with other fields, as many; the type itself if it has none.
+    """Return a type like this one with other fields, as many; the type itself if it has none.
 
     Parameters
     ----------
@@ -90,13 +90,13 @@ def nested_type(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
 
 
 def frame_type(kind: pa.DataType) -> pa.DataType:
-    """The list of nulls that has the buffers of a list, of whichever kind, or map, but for the values."""
+    """Return the list of nulls with the same buffers as a list or map, except for the values."""
     nothing = pa.field("item", pa.null())
     return pa.list_(nothing) if pa.types.is_map(kind) else nested_type(kind, [nothing])
 
 
 def struct_fields(array: pa.StructArray) -> list[pa.Array]:
-    """The fields of a struct, null where it is; those that have no bitmap as they are."""
+    """Return the fields of a struct, null where the struct is null."""
     kind = array.type
     bare = [_has_no_bitmap(field.type) for field in kind]
     if not any(bare):
@@ -112,7 +112,7 @@ def struct_fields(array: pa.StructArray) -> list[pa.Array]:
 
 
 def children(array: pa.Array) -> list[pa.Array]:
-    """The arrays inside of a nested one, one for each field of its type; none of other types."""
+    """Return the child arrays, one for each field of the type; none for flat types."""
     kind = array.type
     if pa.types.is_struct(kind):
         return struct_fields(array)
@@ -126,7 +126,7 @@ def children(array: pa.Array) -> list[pa.Array]:
 
 
 def with_children(array: pa.Array, kind: pa.DataType, inside: Sequence[pa.Array]) -> pa.Array:
-    """The same array around others, which have as many entries as its `children`.
+    """Return the same array around other children of the same lengths.
 
     Parameters
     ----------
@@ -176,12 +176,12 @@ def null_column(kind: pa.DataType, count: int) -> pa.Array:
 
 
 def null_scalar(kind: pa.DataType) -> pa.Scalar:
-    """The null of a type; `pyarrow.scalar` does not know that of all types."""
+    """Create the null of a type, also of types that `pyarrow.scalar` does not support."""
     return null_column(kind, 1)[0]
 
 
 def one_entry(value: pa.Scalar) -> pa.Array:
-    """An array of nothing but this value."""
+    """Create an array of this value."""
     return pa.array([value.as_py()], value.type) if value.is_valid else null_column(value.type, 1)
 
 
@@ -227,7 +227,7 @@ def null_of_required(array: pa.Array) -> str | None:
 
 
 def _parts(array: pa.Array) -> Iterator[tuple[pa.Field, pa.Array, pa.Array | None]]:
-    """The fields inside of an array, their values, and which of them are shown; None for all."""
+    """Iterate over the fields of an array, their values, and which values are visible; None for all."""
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
         yield from _parts(array.storage)

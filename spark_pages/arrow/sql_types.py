@@ -57,7 +57,7 @@ def type_named(text: str) -> pa.DataType | str:
 
 
 def column_type(node: exp.DataType) -> pa.DataType | str:
-    """The Arrow type of a column, or the name of a type that the store may have.
+    """Return the Arrow type of a column, or the name of a user-defined type.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def column_type(node: exp.DataType) -> pa.DataType | str:
 
 
 def arrow_type(node: exp.DataType) -> pa.DataType:
-    """The Arrow type.
+    """Convert a SQL type to an Arrow type.
 
     Raises
     ------

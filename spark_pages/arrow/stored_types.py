@@ -51,7 +51,7 @@ _HIDDEN = b"ARROW:extension\x00name"
 
 
 def schema_to_bytes(schema: pa.Schema) -> bytes:
-    """The schema in the form of an Arrow message, unavailable columns as they were read."""
+    """Encode a schema as an Arrow message; unavailable columns keep their bytes."""
     if any(map(unavailable, schema)):
         schema = pa.schema([_as_written(field) for field in schema], metadata=schema.metadata)
     data: bytes = schema.serialize().to_pybytes()
@@ -59,7 +59,7 @@ def schema_to_bytes(schema: pa.Schema) -> bytes:
 
 
 def schema_from_bytes(data: bytes) -> pa.Schema:
-    """The schema of such bytes; columns whose types cannot be constructed are unavailable.
+    """Decode a schema. Columns whose types cannot be constructed are unavailable.
 
     Raises
     ------
@@ -100,13 +100,13 @@ def unavailable(field: pa.Field) -> str | None:
 
 
 def extension_metadata(kind: pa.DataType) -> dict[bytes, bytes]:
-    """What a field of an extension type says in a schema: its name and its parameters."""
+    """Return the schema metadata of an extension type: its name and its parameters."""
     field = _without_extensions(pa.schema([pa.field("", kind)]).serialize().to_pybytes()).field(0)
     return {_shown(key): value for key, value in field.metadata.items()}
 
 
 def _without_extensions(data: bytes) -> pa.Schema:
-    """The schema with types as they are stored, and names of extension types under a key of ours."""
+    """Decode a schema to storage types, with the names of extension types under an own key."""
     return pa.ipc.read_schema(pa.py_buffer(data.replace(NAME_KEY, _HIDDEN)))
 
 
@@ -120,14 +120,14 @@ def _as_written(field: pa.Field) -> pa.Field:
 
 
 def _revealed(field: pa.Field) -> pa.Field:
-    """The field with names of extension types under the key of Arrow, also inside of it."""
+    """Restore the names of extension types under Arrow's key, also in nested fields."""
     metadata = {_shown(key): _shown(value) for key, value in (field.metadata or {}).items()}
     name = _shown(field.name.encode()).decode()
     return pa.field(name, _with_fields(field.type, _revealed), field.nullable, metadata=metadata or None)
 
 
 def _bare(field: pa.Field, more: dict[bytes, bytes] | None = None) -> pa.Field:
-    """The field without names of extension types, also inside of it."""
+    """Remove the names of extension types, also from nested fields."""
     metadata = {
         _shown(key): _shown(value)
         for key, value in (field.metadata or {}).items()
@@ -252,7 +252,7 @@ def check_depth(kind: pa.DataType) -> None:
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:
-    """The type of a column that holds values of a type: the type itself, or one that holds the same values.
+    """Return the column type that stores values of a type: the type itself, or one with the same values.
 
     Raises
     ------
@@ -302,7 +302,7 @@ def _stored_field(field: pa.Field) -> pa.Field:
 
 
 def _stored_extension(kind: pa.BaseExtensionType) -> pa.DataType:
-    """The extension type over the type that its storage is stored as, or itself where its class refuses."""
+    """Return the extension type over its stored storage type, or itself if its class refuses that."""
     stored = stored_type(kind.storage_type)
     if stored == kind.storage_type:
         return kind
@@ -359,7 +359,7 @@ def same_type(one: pa.DataType, two: pa.DataType) -> bool:
 
 
 def stored_values(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same entries under the `stored_type` of their type; what is stored as it is given is not copied.
+    """Convert entries to their `stored_type`, without a copy if that is their type.
 
     Parameters
     ----------
@@ -396,7 +396,7 @@ def _stored_dictionary(array: pa.DictionaryArray, kind: pa.DataType) -> pa.Array
 
 
 def _stored_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A list of the values that a list view shows, each as often as it shows them."""
+    """Convert a list view to a list."""
     valid = valid_of(array)
     sizes = np.where(valid, numbers_of(array.sizes), 0).astype(np.int64)
     begins = np.where(sizes > 0, numbers_of(array.offsets), 0).astype(np.int64)
@@ -414,7 +414,7 @@ def _stored_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
 def _contiguous_values(
     values: pa.Array, begins: NDArray[np.int64], sizes: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> pa.Array:
-    """The values of views one after another; a slice where they lie so already."""
+    """Return the values of views one after another; a slice if they already are."""
     filled = np.flatnonzero(sizes)
     first = int(begins[filled[0]]) if len(filled) else 0
     if (begins[filled] - first == ends[:-1][filled]).all():

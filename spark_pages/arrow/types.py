@@ -25,7 +25,7 @@ Change: TypeAlias = Callable[[pa.DataType], pa.DataType]
 
 @lru_cache(256)
 def storage_of(kind: pa.DataType) -> pa.DataType:
-    """The type without extension types, at its top and inside of it: what the entries are stored as."""
+    """Return the storage type, without extension types at any level."""
     if isinstance(kind, pa.BaseExtensionType):
         return storage_of(kind.storage_type)
     return _with(storage_of, kind)
@@ -33,7 +33,7 @@ def storage_of(kind: pa.DataType) -> pa.DataType:
 
 @lru_cache(256)
 def without_views(kind: pa.DataType) -> pa.DataType:
-    """The type with large text and binary in place of views, at its top and inside of it.
+    """Replace views by large text and binary, at any level.
 
     Notes
     -----
@@ -48,7 +48,7 @@ def without_views(kind: pa.DataType) -> pa.DataType:
 
 
 def _with(change: Change, kind: pa.DataType) -> pa.DataType:
-    """The type with others inside of it."""
+    """Apply a change to the nested types of a type."""
     if pa.types.is_dictionary(kind):
         return pa.dictionary(kind.index_type, change(kind.value_type), kind.ordered)
     fields = [kind.field(index) for index in range(kind.num_fields)]
@@ -57,7 +57,7 @@ def _with(change: Change, kind: pa.DataType) -> pa.DataType:
 
 
 def retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same entries under a type that differs in extension types and views; other values are not copied.
+    """Return the same entries under a type that differs in extension types and views, without copying others.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def can_hold(column: pa.DataType, page: pa.DataType) -> bool:
 
 
 def cast_to_column(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """The values of a page under the type of their column; None if one of them is no value of that type.
+    """Cast the values of a page to the type of their column; None if one value does not fit.
 
     Parameters
     ----------

@@ -60,9 +60,11 @@ def validate_array(array: pa.Array) -> None:
 
 @lru_cache(256)
 def _bare(kind: pa.DataType) -> tuple[pa.DataType | None, bool, bool]:
-    """A type that reads the same memory and has no rules for values; None for the type itself. And whether it
-    holds text that has to be looked at then, and whether its parts are to be looked at one by one: where
-    there are dictionaries inside, or the type null, of which a view by Arrow has a wrong number of nulls.
+    """Return how to validate a type.
+
+    The type that reads the same memory without rules for values, or None for the type itself; whether it
+    holds text to validate; and whether to validate its parts one by one, as for dictionaries and the null
+    type, whose views have a wrong null count in Arrow.
     """
     nulls = bool(kind.num_fields) and has_null_type(kind)
     by_parts = nulls or has_dictionary(kind)
@@ -106,7 +108,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _parts_of_dictionary(array: pa.Array) -> list[pa.Array]:
-    """What is left to be checked, if no index is out of range, not even under a null; else nothing.
+    """Return the parts left to validate if every index is in range, also at nulls; else none.
 
     Arrow's own check takes five times as long.
     """
@@ -138,7 +140,7 @@ def _parts_of_nested(array: pa.Array) -> list[pa.Array]:
 
 
 def _texts(array: pa.Array) -> Iterator[pa.Array]:
-    """The columns of text inside of a column."""
+    """Iterate over the text columns inside of a column."""
     kind = array.type
     if _is_text(kind):
         yield array
@@ -155,8 +157,9 @@ def _texts(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def _is_plainly_text(array: pa.Array) -> bool:
-    """Whether all bytes together are UTF-8 and no entry begins inside of a character. What stands under nulls
-    may be no text, and of views it is not known: then False means nothing.
+    """Return whether all bytes are UTF-8 and no entry begins inside of a character.
+
+    Bytes at nulls may be no text, and views are not examined: then False proves nothing.
     """
     if pa.types.is_string_view(array.type):
         return False

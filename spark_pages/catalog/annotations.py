@@ -24,13 +24,13 @@ Described = TypeVar("Described", pa.Field, pa.Schema)
 
 
 def fact(described: pa.Field | pa.Schema, key: bytes) -> str | None:
-    """What is kept under a key."""
+    """Return the annotation under a key."""
     value = (described.metadata or {}).get(key)
     return None if value is None else value.decode()
 
 
 def with_fact(described: Described, key: bytes, value: str | None) -> Described:
-    """The same with something else under a key; None takes it away."""
+    """Set the annotation under a key; None removes it."""
     metadata = {name: each for name, each in (described.metadata or {}).items() if name != key}
     if value is not None:
         metadata[key] = value.encode()
@@ -38,7 +38,7 @@ def with_fact(described: Described, key: bytes, value: str | None) -> Described:
 
 
 def json_fact(described: pa.Field | pa.Schema, key: bytes, empty: Any) -> Any:
-    """What is kept under a key as JSON; `empty` where there is nothing.
+    """Return the JSON annotation under a key, or `empty`.
 
     Raises
     ------
@@ -61,19 +61,19 @@ def json_fact(described: pa.Field | pa.Schema, key: bytes, empty: Any) -> Any:
 
 
 def with_json_fact(described: Described, key: bytes, value: Any) -> Described:
-    """The same with something else under a key, as JSON; what is empty takes it away."""
+    """Set the JSON annotation under a key; an empty value removes it."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":")) if value else None
     return with_fact(described, key, text)
 
 
 def column_properties(column: pa.Field) -> dict[str, str]:
-    """The properties of a column."""
+    """Return the properties of a column."""
     properties: dict[str, str] = json_fact(column, PROPERTIES_KEY, {})
     return properties
 
 
 def without_facts(column: pa.Field) -> pa.Field:
-    """The column as a user means it: of what the catalog keeps, only the type that it was given."""
+    """Remove the catalog's annotations from a column, except the type that it was given."""
     kept = {
         key: value
         for key, value in (column.metadata or {}).items()
@@ -83,13 +83,13 @@ def without_facts(column: pa.Field) -> pa.Field:
 
 
 def without_own_metadata(schema: pa.Schema) -> pa.Schema:
-    """The schema of a new table as a user means it, whatever table it was taken from."""
+    """Remove the catalog's metadata from a schema, which may come from another table."""
     metadata = {key: value for key, value in (schema.metadata or {}).items() if not key.startswith(OWN_KEYS)}
     return pa.schema([without_facts(column) for column in schema], metadata=metadata or None)
 
 
 def column_metadata(column: pa.Field) -> dict[str, Any]:
-    """What `ColMeta.metadata` says of a column: its type in words, and what is kept beside it."""
+    """Return the content of `ColMeta.metadata`: the type in words, and the annotations."""
     told: dict[str, Any] = {"type": str(column.type)}
     for name, key in (("comment", COMMENT_KEY), ("alias", TYPE_KEY)):
         value = fact(column, key)

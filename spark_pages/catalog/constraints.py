@@ -50,7 +50,7 @@ class Constraint:
 
 
 def constraints_of(definition: TableDefinition) -> tuple[Constraint, ...]:
-    """The constraints of a table, in the order in which they were added."""
+    """Return the constraints of a table in the order of their creation."""
     told = json_fact(definition.schema, CONSTRAINTS_KEY, [])
     try:
         return tuple(_from_json(each) for each in told)
@@ -62,13 +62,13 @@ def constraints_of(definition: TableDefinition) -> tuple[Constraint, ...]:
 
 
 def with_constraints(definition: TableDefinition, constraints: Sequence[Constraint]) -> TableDefinition:
-    """The table with these constraints."""
+    """Set the constraints of a table."""
     told = [to_json(each) for each in constraints]
     return replace(definition, schema=with_json_fact(definition.schema, CONSTRAINTS_KEY, told))
 
 
 def with_constraint(definition: TableDefinition, constraint: Constraint) -> TableDefinition:
-    """The table with one more constraint.
+    """Add a constraint to a table.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def with_constraint(definition: TableDefinition, constraint: Constraint) -> Tabl
 
 
 def without_constraint(definition: TableDefinition, name: str) -> TableDefinition:
-    """The table without one of its constraints.
+    """Remove a constraint from a table.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def without_constraint(definition: TableDefinition, name: str) -> TableDefinitio
 
 
 def primary_key(definition: TableDefinition, name: str, columns: Sequence[str]) -> Constraint:
-    """A primary key on columns of the table.
+    """Create a primary key on columns of the table.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def foreign_key(
     other: TableDefinition,
     there: Sequence[str],
 ) -> Constraint:
-    """A foreign key from columns of the table to those of another one.
+    """Create a foreign key from columns of the table to columns of another.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def foreign_key(
 
 
 def foreign_keys_to(definition: TableDefinition, table_id: int) -> list[Constraint]:
-    """The foreign keys of a table to another one."""
+    """Return the foreign keys from one table to another."""
     return [
         each
         for each in constraints_of(definition)
@@ -210,7 +210,7 @@ def check_column_free(definition: TableDefinition, column: str, what: str, *, re
 
 
 def with_final_ids(definition: TableDefinition, final: Mapping[int, int]) -> TableDefinition:
-    """The definition by the ids that a commit has given: its own, its namespace's, those of foreign keys."""
+    """Replace provisional ids by those of a commit: of the table, its namespace and its foreign keys."""
     constraints = constraints_of(definition)
     if any(each.table_id in final for each in constraints):
         renumbered = [replace(each, table_id=final.get(each.table_id, each.table_id)) for each in constraints]
@@ -223,7 +223,7 @@ def with_final_ids(definition: TableDefinition, final: Mapping[int, int]) -> Tab
 
 
 def with_own_name(definition: TableDefinition) -> TableDefinition:
-    """The table, whose foreign keys to itself call it by its name."""
+    """Name the table itself in foreign keys that refer to it."""
     there = constraints_of(definition)
     own = [each.kind == "foreign key" and each.table_id == definition.table_id for each in there]
     if not any(own):
@@ -234,7 +234,7 @@ def with_own_name(definition: TableDefinition) -> TableDefinition:
 
 
 def key_columns(definition: TableDefinition) -> list[str]:
-    """The columns of the primary key; none where there is no key."""
+    """Return the columns of the primary key, or none if there is no key."""
     return list(_key_columns(definition))
 
 
@@ -251,7 +251,7 @@ def column_names(definition: TableDefinition, fields: Sequence[int]) -> list[str
 
 
 def to_json(constraint: Constraint) -> dict[str, Any]:
-    """The constraint as plain values."""
+    """Convert a constraint to plain values."""
     told: dict[str, Any] = {
         "name": constraint.name,
         "kind": constraint.kind,

@@ -57,12 +57,12 @@ def undropped(definition: TableDefinition) -> Difference:
 
 
 def truncated(definition: TableDefinition) -> Difference:
-    """A table of which all rows go."""
+    """Describe the removal of all rows of a table."""
     return _whole("truncate", definition)
 
 
 def differences(before: TableDefinition, after: TableDefinition) -> Iterator[Difference]:
-    """What differs between two definitions of one table, namespace or type; columns are compared by id."""
+    """Compare two definitions of one table, namespace or type; columns are matched by id."""
     whole = _whole("", before).parameters
     kind = kind_of(before)
     if show_name(before) != show_name(after):

@@ -29,7 +29,7 @@ from spark_pages.model.table import (
 
 
 def with_column(definition: TableDefinition, column: pa.Field) -> TableDefinition:
-    """The table with one more column, behind the others.
+    """Append a column to a table.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def with_column(definition: TableDefinition, column: pa.Field) -> TableDefinitio
 
 
 def without_column(definition: TableDefinition, name: str) -> TableDefinition:
-    """The table without a column. Its pages stay in the versions that have it.
+    """Remove a column from a table. Its pages stay in the versions that have it.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
 
 
 def with_renamed_column(definition: TableDefinition, old: str, new: str) -> TableDefinition:
-    """The table with another name for a column.
+    """Rename a column of a table.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def with_renamed_column(definition: TableDefinition, old: str, new: str) -> Tabl
 
 
 def with_columns_in_order(definition: TableDefinition, columns: Sequence[str]) -> TableDefinition:
-    """The table with its columns in another order: those named first, then the others as they were.
+    """Reorder the columns of a table: first those given, then the others in their old order.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def with_columns_in_order(definition: TableDefinition, columns: Sequence[str]) -
 
 
 def with_wider_column(definition: TableDefinition, name: str, wider: pa.DataType) -> TableDefinition:
-    """The table, one column of which has a wider type; its pages stay as they are.
+    """Widen the type of a column. Its pages stay as they are.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def with_wider_column(definition: TableDefinition, name: str, wider: pa.DataType
 
 
 def with_nullability(definition: TableDefinition, name: str, nullable: bool) -> TableDefinition:
-    """The table, one column of which may be null, or may not.
+    """Set whether a column may be null.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def with_nullability(definition: TableDefinition, name: str, nullable: bool) -> 
 
 
 def with_comment(definition: TableDefinition, comment: str | None, column: str | None) -> TableDefinition:
-    """The table with a comment on itself, or on a column; None takes it away.
+    """Set the comment on a table or a column; None removes it.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def with_comment(definition: TableDefinition, comment: str | None, column: str |
 def with_column_properties(
     definition: TableDefinition, name: str, properties: Mapping[str, str | None]
 ) -> TableDefinition:
-    """The table, a column of which has these properties set; None takes one away.
+    """Set properties of a column; None removes one.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def with_column_properties(
 
 
 def with_pages_of(definition: TableDefinition, newer: TableDefinition) -> TableDefinition:
-    """The earlier definition of a table, for pages that may be of the types of a newer one."""
+    """Return the earlier definition of a table, for pages of types that a newer definition has."""
     schema = definition.schema
     newest = {field_id: newer.schema.field(name) for name, field_id in newer.field_ids.items()}
     for index, (name, field_id) in enumerate(definition.field_ids.items()):
@@ -182,7 +182,7 @@ def _with_column_as(definition: TableDefinition, column: pa.Field) -> TableDefin
 
 
 def with_properties(definition: TableDefinition, properties: Mapping[str, str | None]) -> TableDefinition:
-    """The table with these properties set; None takes one away."""
+    """Set properties of a table; None removes one."""
     kept = {name: value for name, value in definition.properties.items() if name not in properties}
     given = {name: value for name, value in properties.items() if value is not None}
     return replace(definition, properties={**kept, **given})
@@ -224,7 +224,7 @@ def check_wider(column: pa.Field, wider: pa.DataType) -> None:
 
 
 def with_stored_types(column: pa.Field, *more: pa.DataType) -> pa.Field:
-    """The column, whose pages may hold values of these types besides its own and those known so far."""
+    """Add types that the pages of a column may have besides its own and earlier ones."""
     names = {str(kind) for kind in (*stored_types(column), *more)} - {str(column.type)}
     return with_json_fact(column, STORED_KEY, sorted(names))
 

@@ -171,7 +171,7 @@ class IdentifierContext:
     aliases: tuple[VisibleColumn, ...] = ()
 
     def column(self, parts: Sequence[str]) -> Resolved:
-        """What a name with dots means: ``namespace.table.column.field``, each but the column left out or not.
+        """Resolve a dotted name: ``namespace.table.column.field``, in which all but the column may be absent.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class IdentifierContext:
         raise self._unknown(parts)
 
     def alias(self, parts: Sequence[str]) -> Resolved | None:
-        """What has the name before FROM, if anything has.
+        """Resolve an alias that is defined before FROM, or return None.
 
         Raises
         ------
@@ -205,7 +205,7 @@ class IdentifierContext:
         return Resolved(alias=found[0], path=tuple(parts[1:])) if found else None
 
     def star_table(self, parts: Sequence[str]) -> VisibleTable:
-        """The table that stands before ``.*``.
+        """Resolve the table before ``.*``.
 
         Raises
         ------
@@ -220,7 +220,7 @@ class IdentifierContext:
         return found[0]
 
     def _resolve_at(self, parts: Sequence[str], depth: int) -> Resolved | None:
-        """A table comes first, as in DuckDB: in ``a.b`` it is table a, if there is one with a column b."""
+        """Resolve a name, tables first: as in DuckDB, ``a.b`` is column b of table a, if both exist."""
         for taken in (2, 1):
             if len(parts) <= taken:
                 continue
@@ -283,7 +283,7 @@ class IdentifierContext:
 
 
 def column_of(table: VisibleTable, name: str) -> VisibleColumn:
-    """The column of a table that is called by its name alone.
+    """Resolve a column of a table by its name alone.
 
     Raises
     ------
@@ -300,14 +300,14 @@ def column_of(table: VisibleTable, name: str) -> VisibleColumn:
 
 
 def match(name: str, known: Iterable[VisibleColumn]) -> list[VisibleColumn]:
-    """The columns that a name may mean: spelled exactly so, else without regard to case."""
+    """Return the columns that a name may mean: exact spellings, else those that differ in case only."""
     columns = list(known)
     exact = [column for column in columns if column.name == name]
     return exact or [column for column in columns if fold_name(column.name) == fold_name(name)]
 
 
 def fields_called(path: Sequence[str], column: str, kind: pa.DataType) -> list[str]:
-    """The names of fields inside of a column as its type spells them, whatever case is asked for.
+    """Return the exact names of nested fields, compared without regard to case.
 
     Raises
     ------
@@ -337,7 +337,7 @@ def fields_called(path: Sequence[str], column: str, kind: pa.DataType) -> list[s
 
 
 def _value_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the values behind runs, dictionaries and extensions."""
+    """Return the value type without run-end encoding, dictionaries and extensions."""
     while True:
         if isinstance(kind, pa.BaseExtensionType):
             kind = kind.storage_type
@@ -352,7 +352,7 @@ def _has_fields(kind: pa.DataType) -> bool:
 
 
 def suggest(name: str, known: Sequence[str]) -> str | None:
-    """A question with the names that look like it."""
+    """Return a question that offers similar names, if there are any."""
     by_fold = {fold_name(each): each for each in known}
     close = get_close_matches(fold_name(name), list(by_fold), n=3, cutoff=0.6)
     return f"Did you mean {' or '.join(repr(by_fold[each]) for each in close)}?" if close else None

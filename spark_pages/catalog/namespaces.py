@@ -55,14 +55,14 @@ BUILT_INS = tuple(Namespace(number, name, {}) for name, number in BUILT_IN.items
 
 
 def namespace_of(definition: TableDefinition) -> Namespace:
-    """The namespace that a definition tells of."""
+    """Read the namespace of a definition."""
     return Namespace(definition.table_id, definition.name, definition.properties)
 
 
 def new_namespace(
     object_id: TableId, name: str, properties: Mapping[str, str], now_us: int
 ) -> TableDefinition:
-    """The definition of a namespace.
+    """Create the definition of a namespace.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def check_disjoint(namespace: TableDefinition, others: Iterable[TableDefinition]
 
 
 def moved_to_namespace(definition: TableDefinition, namespace_id: int, namespace: str) -> TableDefinition:
-    """The table in another namespace; its id, and so its pages, stay."""
+    """Move a table to another namespace. Its id, and so its pages, stay."""
     told = None if namespace_id in BUILT_IN.values() else namespace
     return replace(
         definition, namespace_id=namespace_id, schema=with_fact(definition.schema, NAMESPACE_KEY, told)

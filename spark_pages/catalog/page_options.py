@@ -50,7 +50,7 @@ class PageOptions:
         page_bytes: int = TARGET_PAGE_BYTES,
         inherited: Mapping[str, str] | None = None,
     ) -> PageOptions:
-        """The options of a table.
+        """Read the options of a table.
 
         Parameters
         ----------

@@ -47,7 +47,7 @@ class NameReference:
 
 
 def references_of(definition: TableDefinition) -> Iterator[NameReference]:
-    """What a definition refers to, itself apart."""
+    """Iterate over the objects that a definition refers to, except itself."""
     if definition.namespace_id not in _BUILT_IN_IDS:
         yield NameReference("namespace", definition.namespace, definition.namespace_id)
     for column in definition.schema:
@@ -60,7 +60,7 @@ def references_of(definition: TableDefinition) -> Iterator[NameReference]:
 
 
 def new_references(before: TableDefinition | None, after: TableDefinition) -> list[NameReference]:
-    """What a definition refers to and did not before; all of it where there was none before."""
+    """Return the references that a definition gained."""
     known = set() if before is None else {*references_of(before)}
     return [need for need in dict.fromkeys(references_of(after)) if need not in known]
 

@@ -32,14 +32,14 @@ class Names(Protocol):
     """Where names are looked up: a version of the log, or what a transaction makes of it."""
 
     def table(self, name: TableName) -> TableDefinition | None:
-        """What has exactly this name, or None."""
+        """Return the table of exactly this name, or None."""
 
     def alike(self, name: TableName) -> list[str]:
         """Names in the same namespace that differ from this one by case at most."""
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """The name of the namespace, empty where none is said, and that of the table.
+    """Split a name into its namespace, which may be empty, and the table name.
 
     Raises
     ------
@@ -135,13 +135,13 @@ def look_up_in(number: int, name: str, names: Names, shown: str = "") -> TableDe
 
 
 def show_name(definition: TableDefinition) -> str:
-    """The name as a user would type it."""
+    """Return the name as a user would type it."""
     namespace = definition.namespace
     return definition.name if namespace in ("", "default") else f"{namespace}.{definition.name}"
 
 
 def logical_fields(definition: TableDefinition) -> dict[str, LogicalFieldId]:
-    """The columns of a table by name, as the catalog knows them."""
+    """Return the logical field ids of a table by column name."""
     namespace, table = definition.namespace_id, definition.table_id
     return {
         name: LogicalFieldId(namespace, table, field_id) for name, field_id in definition.field_ids.items()
@@ -149,7 +149,7 @@ def logical_fields(definition: TableDefinition) -> dict[str, LogicalFieldId]:
 
 
 def visible_table(definition: TableDefinition) -> VisibleTable:
-    """The table as names in a condition on its rows see it."""
+    """Return the table as conditions on its rows can name it."""
     fields = logical_fields(definition)
     columns = tuple(
         VisibleColumn(name, name, field, definition.schema.field(name).type) for name, field in fields.items()
@@ -158,7 +158,7 @@ def visible_table(definition: TableDefinition) -> VisibleTable:
 
 
 def find_table(snapshot: LogSnapshot, text: str) -> TableDefinition:
-    """The definition of a live table.
+    """Find the definition of a live table.
 
     Raises
     ------
@@ -187,7 +187,7 @@ def find_table(snapshot: LogSnapshot, text: str) -> TableDefinition:
 
 
 def same_table(snapshot: LogSnapshot, definition: TableDefinition) -> TableDefinition | None:
-    """The definition that a table has in another version, under whatever name; None where it is not live.
+    """Find the definition of a table in another version, under any name; None if it is not live there.
 
     Notes
     -----
@@ -203,7 +203,7 @@ def same_table(snapshot: LogSnapshot, definition: TableDefinition) -> TableDefin
 
 
 def same_column(then: TableDefinition, column: str, definition: TableDefinition, version: int) -> str:
-    """The name that a column of a table has in another version of the table.
+    """Find the name that a column of a table has in another version.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ _SCHEMA = pa.schema(
 
 
 def table_zero(created_at_us: int) -> TableDefinition:
-    """The definition of table 0 itself."""
+    """Create the definition of table 0."""
     return TableDefinition(
         table_id=CATALOG_TABLE,
         name=CATALOG_NAME,
@@ -77,7 +77,7 @@ def table_zero(created_at_us: int) -> TableDefinition:
 def catalog_rows(
     definitions: Sequence[TableDefinition], first_row_id: int, purged: Sequence[TableDefinition] = ()
 ) -> pa.RecordBatch:
-    """The rows of table 0 that describe tables new in this commit.
+    """Create the rows of table 0 for the tables that a commit creates.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ TABLE_ZERO_NAME = (SYSTEM_NAMESPACE, CATALOG_NAME)
 
 
 def stored_table_zero(log: LogSnapshot) -> TableDefinition:
-    """The definition of table 0 as the store has it, but for the time at which it was made.
+    """Return the definition of table 0 in the store, with an unknown creation time.
 
     Raises
     ------
@@ -234,7 +234,7 @@ def stored_table_zero(log: LogSnapshot) -> TableDefinition:
 
 
 def upgraded_table_zero(told: TableDefinition) -> TableDefinition | None:
-    """The definition that table 0 gets with the next change of the catalog; None where it has it."""
+    """Return the current definition of table 0 if the store has an earlier one; else None."""
     known = table_zero(told.created_at_us)
     if len(told.schema) == len(known.schema):
         return None
@@ -242,7 +242,7 @@ def upgraded_table_zero(told: TableDefinition) -> TableDefinition | None:
 
 
 def upgrade_intents(log: LogSnapshot) -> list[CatalogIntent]:
-    """What a change of the catalog tells of table 0 itself: nothing, unless its schema is an earlier one."""
+    """Return the catalog change that upgrades an earlier schema of table 0, if it is needed."""
     upgraded = upgraded_table_zero(stored_table_zero(log))
     if upgraded is None:
         return []
@@ -307,7 +307,7 @@ def describe(
 
 
 def first_record(runtime: Runtime, properties: Mapping[str, str]) -> TransactionRecord:
-    """The record of commit 0: table 0, which describes itself."""
+    """Create the record of commit 0: table 0, which describes itself."""
     check_store_properties(properties)
     zero = table_zero(runtime.now_us())
     described, splices = describe([zero], 0, first_page=0)

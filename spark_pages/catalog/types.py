@@ -76,7 +76,7 @@ class UserType:
 
 @guard
 def typed(name: str, type_name: str, nullable: bool = True) -> pa.Field:
-    """A column of a type that users made, for the schema of `Transaction.create_table` or `add_column`.
+    """Create a column of a user-defined type for `Transaction.create_table` or `add_column`.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def new_type(
     check: str | None,
     now_us: int,
 ) -> TableDefinition:
-    """The definition of a type.
+    """Create the definition of a type.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def new_type(
 
 
 def user_type(definition: TableDefinition) -> UserType:
-    """The type that a definition tells of."""
+    """Read the type of a definition."""
     field = definition.schema.field(0)
     return UserType(
         definition.table_id,
@@ -147,7 +147,7 @@ def user_type(definition: TableDefinition) -> UserType:
 
 
 def checks_of(column: pa.Field) -> tuple[DomainCheck, ...]:
-    """What values of a column meet because of its type."""
+    """Return the checks that the type of a column demands of its values."""
     told = json_fact(column, CHECKS_KEY, [])
     try:
         return tuple(DomainCheck(str(type_name), str(sql)) for type_name, sql in told)
@@ -159,12 +159,12 @@ def checks_of(column: pa.Field) -> tuple[DomainCheck, ...]:
 
 
 def with_checks(column: pa.Field, checks: Sequence[DomainCheck]) -> pa.Field:
-    """The column with these checks."""
+    """Set the checks of a column."""
     return with_json_fact(column, CHECKS_KEY, [[check.type_name, check.sql] for check in checks])
 
 
 def resolve_column(column: pa.Field, names: Names) -> tuple[pa.Field, list[TableDefinition]]:
-    """The column under the Arrow type that its type stands for, and the types that it rests on.
+    """Resolve the type of a column to its Arrow type, and return the user-defined types it depends on.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def uses_type(definition: TableDefinition, name: str) -> bool:
 
 
 def _chain(name: str, column: str, names: Names) -> list[TableDefinition]:
-    """The type of this name, the one that it was made from, and so on."""
+    """Return the type of this name, its base type, and so on."""
     found: list[TableDefinition] = []
     seen: list[str] = []
     wanted: str | None = name

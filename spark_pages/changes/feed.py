@@ -75,7 +75,7 @@ def version_before(log: Log, start: int) -> LogSnapshot | None:
 
 
 def iterate_commits(log: Log, start: int, stop: int) -> Iterator[Commit]:
-    """Commits [start, stop), oldest first, so that few are in memory at the same time."""
+    """Iterate over commits [start, stop), oldest first, with few of them in memory."""
     while start < stop:
         commits = log.some_commits(start, stop)
         start += len(commits)

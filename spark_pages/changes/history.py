@@ -1,6 +1,4 @@
-"""The history of a store: one row for each transaction and maintenance run, with rows added and removed.
-Pure.
-"""
+"""Compute the history of a store: one row for each transaction and maintenance run. Pure."""
 
 from __future__ import annotations
 
@@ -249,7 +247,10 @@ class RowCounts:
         record: TransactionRecord,
         version: int,
     ) -> RowCountChange:
-        """What a transaction did to live rows; `moved` counts dead ones too, version -1 is not known."""
+        """Count live rows that a transaction added and removed.
+
+        `moved` counts dead rows too. Version -1 is unknown.
+        """
         kinds = {intent.kind for intent in intents}
         if not self._may_have_dead_rows(table_id, kinds):
             return moved
@@ -362,7 +363,7 @@ class RowCounts:
 
 
 def _keys(definition: TableDefinition | None) -> list[ChainKey]:
-    """The chains of a table; none of what is no table."""
+    """Return the chains of a table; none for a namespace or type."""
     if definition is None or not definition.is_table:
         return []
     return [(int(definition.table_id), int(field_id)) for field_id in definition.field_ids.values()]

@@ -51,7 +51,7 @@ def page_changes(
     table_id: int | None,
     load_manifest: LoadManifest,
 ) -> pa.Table:
-    """A row for each page that came, went, or got another entry count, commit by commit.
+    """Return a row for each page that was added, removed or resized, commit by commit.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class _PageFeed:
         self._definitions: dict[int, TableDefinition | None] = {}
 
     def record(self, record: TransactionRecord, version: int) -> list[pa.Table]:
-        """What one transaction did."""
+        """Return the changes of one transaction."""
         parts = []
         for intent in record.intents:
             if self._wanted(intent.table_id) and intent.kind is not IntentKind.REQUIRE:
@@ -112,7 +112,7 @@ class _PageFeed:
         return parts
 
     def _intent(self, intent: CatalogIntent, version: int) -> list[pa.Table]:
-        """The pages of the columns that come and go with one change of the catalog."""
+        """Return the pages of columns that one catalog change adds and removes."""
         table_id, after = intent.table_id, intent.definition
         if intent.kind in (IntentKind.DROP, IntentKind.PURGE):
             after = None
@@ -136,7 +136,7 @@ class _PageFeed:
         return parts
 
     def _definition(self, table_id: int) -> TableDefinition | None:
-        """The definition of a live table, as it stands."""
+        """Return the current definition of a live table."""
         if table_id in self._definitions:
             return self._definitions[table_id]
         if self._live_then is None:
@@ -173,7 +173,7 @@ class _PageFeed:
         return old is not None and all(old.column(name).equals(added.column(name)) for name in _PAYLOAD)
 
     def _page(self, key: ChainKey, page_id: int, first_row: int, entries: int) -> pa.RecordBatch | None:
-        """The descriptor of a page that is in the chain, as a batch of one row."""
+        """Return the descriptor of a page of the chain as a batch of one row."""
         for batch in reversed(self._chains.get(key, _ChainPages()).added):
             found = np.flatnonzero(batch.column("page_id").to_numpy() == page_id)
             if len(found):

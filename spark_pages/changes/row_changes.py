@@ -57,7 +57,7 @@ class _RangeUnion:
             self.bounds()
 
     def bounds(self) -> NDArray[np.int64]:
-        """The ranges, in order, shape (n, 2)."""
+        """Return the ranges in order, shape (n, 2)."""
         if self._pending:
             bounds = np.concatenate([self._joined, np.array(self._pending, dtype=np.int64)])
             self._pending.clear()
@@ -195,11 +195,11 @@ class Changes:
                 self.trace((splice.table_id, splice.field_id)).splice(splice)
 
     def splices(self, record: TransactionRecord) -> list[Splice]:
-        """The splices of the tables that are looked at."""
+        """Return the splices of the selected tables."""
         return [splice for splice in record.splices if self._wanted(splice.table_id)]
 
     def trace(self, key: ChainKey) -> ChainTrace:
-        """The trace of a chain."""
+        """Return the trace of a chain."""
         if key not in self.traces:
             self.traces[key] = ChainTrace(self._rows_then(key))
         return self.traces[key]
@@ -321,7 +321,7 @@ class _DeadRows:
 
 
 def _of_live(trace: ChainTrace, dead_then: RowRanges, dead_now: RowRanges) -> dict[str, RowRanges]:
-    """Changes of live rows: those that died are removed, those that live again are inserted."""
+    """Restrict changes to live rows: deleted rows are removals, restored rows are insertions."""
     died = difference(dead_now, dead_then).between(0, trace.kept)
     revived = difference(dead_then, dead_now).between(0, trace.kept)
     return {

@@ -42,10 +42,10 @@ def ok(name: str, found: str) -> Check:
 
 
 def warning(name: str, found: str, remedy: str) -> Check:
-    """It works, or only a part that may not be wanted does not."""
+    """Create a check that passed, or of which only an optional part failed."""
     return Check(name, Status.WARNING, found, remedy)
 
 
 def failed(name: str, found: str, remedy: str) -> Check:
-    """A store cannot be used like this."""
+    """Create a check that rules out a store."""
     return Check(name, Status.FAILED, found, remedy)

@@ -52,7 +52,7 @@ class Examination:
 
 
 def examine(url: str, storage_options: Mapping[str, Any] | None = None) -> Examination:
-    """This machine and the storage at an address have been looked at.
+    """Examine this machine and the storage at an address.
 
     Notes
     -----
@@ -72,7 +72,7 @@ def examine_storage(
     address: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> list[Check]:
-    """The checks of storage alone.
+    """Examine storage only.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def _clean(store: ObjectStore, prefix: str) -> list[Check]:
 
 
 def _remove_folder(store: ObjectStore, prefix: str) -> None:
-    """The folder is gone, if it is one on a disk and is empty."""
+    """Remove a local folder if it is empty."""
     path = store.local_path(f"{prefix}object")
     if path is not None:
         with suppress(OSError):
@@ -234,7 +234,7 @@ def check_reach(store: ObjectStore, key: str) -> Check:
 
 
 def check_objects(store: ObjectStore, key: str) -> list[Check]:
-    """Overwriting, listing, ranges and missing objects."""
+    """Check overwriting, listing, ranges and missing objects."""
     checks = []
     for name, run in (
         ("overwrite", _overwrite),
@@ -314,7 +314,7 @@ def check_clock(store: ObjectStore, runtime: Runtime, key: str) -> Check:
 
 
 def check_store(store: ObjectStore, runtime: Runtime) -> list[Check]:
-    """What store is there, and whether its newest commit is of the future."""
+    """Check the store at the address, and whether its newest commit lies in the future."""
     try:
         state = Log(store, runtime).refresh().state
     except StoreNotFoundError:

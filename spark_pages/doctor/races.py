@@ -1,4 +1,4 @@
-"""Races of many creators for one key: does storage keep the one promise that the log rests on?
+"""Races of many creators for one key, to test that storage lets exactly one of them win.
 
 The promise is that of all who create a key exactly one is told that it did, and that its bytes are there.
 Storage that ignores the condition of a conditional put answers "created" to everybody, and commits are lost.
@@ -50,7 +50,7 @@ class Attempt:
 
 
 def body(creator: int) -> bytes:
-    """What a creator puts: unlike every other's, and of some length."""
+    """Return the bytes that a creator writes: unique, and of some length."""
     return hashlib.sha256(str(creator).encode()).hexdigest().encode() * 16
 
 
@@ -113,7 +113,7 @@ def race(
 
 
 def judge(told: Sequence[Attempt], content: bytes | None) -> str | None:
-    """What is wrong with a race, in words, or None.
+    """Describe the fault of a race, or return None.
 
     Parameters
     ----------

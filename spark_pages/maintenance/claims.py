@@ -76,7 +76,7 @@ class RowClaim:
         _release(self._store, self.claims)
 
     def __enter__(self) -> Self:
-        """The claim."""
+        """Return the claim."""
         return self
 
     def __exit__(
@@ -301,7 +301,7 @@ def claim_rows(
 
 
 def new_owner(runtime: Runtime) -> str:
-    """A name for a job of this process that no other job has."""
+    """Create a unique name for a job of this process."""
     return f"{writer_name()} {runtime.token()[:8]}"
 
 

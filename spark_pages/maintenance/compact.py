@@ -62,7 +62,7 @@ class Compaction:
         return replace(later, tasks=[*self.tasks, *later.tasks], pages=[*self.pages, *later.pages])
 
     def as_dict(self, table: str) -> dict[str, Any]:
-        """The figures, for people and programs."""
+        """Return the figures as plain values."""
         return {
             "table": table,
             "runs": len(self.tasks),

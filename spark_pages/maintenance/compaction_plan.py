@@ -1,5 +1,7 @@
-"""Which pages a page compaction rewrites: small ones side by side, large ones, and neighbours that lie
-scattered over page files. Metadata gives the candidates, and `gain` keeps those that a rewrite would change.
+"""Choose the pages that a compaction rewrites.
+
+Candidates come from metadata: small neighbours, large pages, and neighbours scattered over page files. `gain`
+keeps those that a rewrite would change.
 """
 
 from __future__ import annotations
@@ -67,8 +69,10 @@ class CompactionTask:
 def plan_compaction(
     table: Table, claims: Sequence[Claim] | None = None, num_rows: int | None = None
 ) -> list[CompactionTask]:
-    """Runs of two and more neighbouring pages below half of what a page aims at, of pages above twice, and of
-    pages whose neighbours in the chain are not their neighbours in a page file.
+    """Plan the tasks of a compaction.
+
+    Tasks are runs of two or more neighbours below half of the target size, pages above twice the target size,
+    and neighbours that are not neighbours in their page file.
 
     Parameters
     ----------
@@ -135,7 +139,7 @@ def _gaining(
     joined: Sequence[tuple[int, int]],
     split: Sequence[tuple[int, int]],
 ) -> list[tuple[int, int]]:
-    """The parts [start, stop) of runs that gain by being joined or split."""
+    """Return the parts [start, stop) of runs that a join or split would improve."""
     wanted = page_target(table, column)
     runs = [*joined, *split]
     candidates = [
@@ -151,7 +155,7 @@ def _gaining(
 
 
 def _scattered(pages: PageRun, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The pages of many short spans that follow each other, out of those that nobody else rewrites."""
+    """Mark the pages of many short spans that follow each other and are not rewritten otherwise."""
     files = numbers_of(pages.pages.column("path").cast(pa.string()).dictionary_encode("encode").indices)
     offsets, sizes = pages.numbers("offset"), pages.numbers("alloc_len")
     breaks = (files[1:] != files[:-1]) | (offsets[1:] != offsets[:-1] + sizes[:-1])
@@ -222,7 +226,7 @@ def _least_bytes(kind: pa.DataType) -> float:
 
 
 def claimed_ranges(tasks: Sequence[CompactionTask]) -> dict[ChainKey, RowRange]:
-    """The rows that the tasks of each chain cover, for a claim."""
+    """Return the rows that the tasks of each chain cover, for a claim."""
     ranges: dict[ChainKey, RowRange] = {}
     for task in tasks:
         key = (task.table_id, task.field_id)
@@ -318,7 +322,7 @@ def _first_gains(candidates: Sequence[Candidate], pages: PageHandler, *, backwar
 
 
 def _span(candidate: Candidate, done: int, size: int, backward: bool) -> tuple[int, int]:
-    """The next pages of a run, with the one before that is a neighbour of the first."""
+    """Return the next pages of a run, and the page before them if it adjoins the first."""
     total, overlap = candidate.run.num_pages, candidate.width - 1 if done else 0
     first, stop = done - overlap, min(done + size, total)
     return (total - stop, total - first) if backward else (first, stop)

@@ -59,7 +59,7 @@ def stored_bytes(run: PageRun) -> int:
 
 
 def page_target(table: Table, column: str) -> PageTarget:
-    """What new pages of a column are to be like."""
+    """Return the target size and encoding for new pages of a column."""
     options = table.page_options
     return PageTarget(
         table.schema.field(column).type,
@@ -135,7 +135,7 @@ def count_full_pages(run: PageRun, found: Sequence[Page], wanted: PageTarget) ->
 def _joined_values(
     run: PageRun, found: Sequence[Page], wanted: PageTarget
 ) -> Iterator[tuple[pa.Array, PageMeta]]:
-    """The values of the pages of a run in as few arrays as hold them, with what they have beside them."""
+    """Iterate over the values of a run, in as few arrays as possible, with their page metadata."""
     for index, kind in enumerate(map(_stored_type, found)):
         if not can_hold(wanted.kind, kind):
             raise page_of_another_column(wanted.column, run.descriptor(index).where, wanted.kind, kind)
@@ -158,7 +158,7 @@ def _stored_type(page: Page) -> pa.DataType:
 
 
 def _joined(pages: Sequence[Page], kind: pa.DataType, column: str) -> list[pa.Array]:
-    """The values of some pages under a type, in as few arrays as hold them."""
+    """Join the values of pages under one type, in as few arrays as possible."""
     values = [page.column("data") if isinstance(page, pa.RecordBatch) else page for page in pages]
     if any(type_of(each) != kind for each in values):  # the column has got another type
         values = as_type(map(as_array, values), kind, column)

@@ -88,7 +88,7 @@ def purge_dropped(log: Log, runtime: Runtime, pages: PageHandler) -> int | None:
 
 
 def unreferenced_drops(zero: Table, oldest: int) -> list[tuple[TableDefinition, int]]:
-    """Dropped tables that no version from `oldest` on has, and the versions that dropped them.
+    """Find dropped tables that no version from `oldest` on has, with the versions that dropped them.
 
     Notes
     -----
@@ -237,7 +237,7 @@ def removable_rows(zero: Table, oldest: int) -> NDArray[np.bool_]:
 
 
 def first_rewritten_row(dead: NDArray[np.bool_]) -> int:
-    """The dead row from which on it is worth to write all rows anew; the end where there is none."""
+    """Find the dead row from which rewriting all rows pays off; the end if there is none."""
     places = np.flatnonzero(dead)
     behind = len(dead) - places
     worth = (behind <= FEW_ROWS) | (np.arange(len(places), 0, -1) * DEAD_SHARE >= behind)

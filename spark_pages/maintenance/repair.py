@@ -119,7 +119,7 @@ class RepairPlan:
         return "not mended" if self.refused else "beyond repair"
 
     def table(self) -> pa.Table:
-        """A row for each step."""
+        """Return a row for each step."""
         rows = [{"kind": s.kind.value, "key": s.key, "what": s.what} for s in self.steps]
         return pa.Table.from_pylist(
             rows, pa.schema([("kind", pa.string()), ("key", pa.string()), ("what", pa.string())])
@@ -193,7 +193,7 @@ class RepairPlan:
         return tuple(done)
 
     def _check_writable(self) -> None:
-        """The newest commit by now asks for nothing that this release does not know."""
+        """Raise if the newest commit requires features that this release lacks."""
         slots = SlotReader(self.store, self.runtime.map)
         newest = slots.find_head(self.version + 1)
         slot = slots.read(newest) if newest >= 0 else None
@@ -233,7 +233,7 @@ class RepairPlan:
             self.store.put(key, self.objects[key])
 
     def _write_checkpoint(self) -> None:
-        """A new checkpoint of the version planned for, named by the hint and by a commit of its own."""
+        """Write a checkpoint of the planned version, and name it in the hint and in a commit of its own."""
         ref = recompute_checkpoint(self.store, self.base, self.version, self.runtime.token())
         base_state(TreeReader(self.store), ref)  # reads it back
         write_hint(self.store, ref)
@@ -250,7 +250,7 @@ class RepairPlan:
 
 
 def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: PagesMode = "all") -> RepairPlan:
-    """What can be mended, and what is lost. Writes nothing.
+    """Plan what to repair, and report what is lost. Writes nothing.
 
     Parameters
     ----------
@@ -317,7 +317,7 @@ def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: Pages
 
 
 def _refused(found: Survey, why: str) -> RepairPlan:
-    """A plan without steps that says why it has none, and what is wrong."""
+    """Create a plan without steps that states the reason and the faults."""
     beyond = tuple(fault for fault in found.findings.faults if not fault.harmless)
     return RepairPlan(found.store, found.runtime, found.slots.head, (), beyond, refused=why)
 
@@ -325,7 +325,7 @@ def _refused(found: Survey, why: str) -> RepairPlan:
 def _plan_latest_checkpoint(
     survey: Survey, objects: dict[str, bytes]
 ) -> tuple[CheckpointRef | None, CheckpointRef | None, list[Step], set[str]]:
-    """What a new checkpoint stands on, what the hint should name, the steps, and the keys that they mend."""
+    """Plan a new checkpoint and hint, with the steps and the keys that they repair."""
     sound = [tree for tree in survey.trees if all(key in objects for key in tree.broken)]
     newest = max((tree.ref.version for tree in survey.trees), default=-1)
     best = max(sound, key=lambda tree: tree.ref.version, default=None)
@@ -347,7 +347,7 @@ def _plan_latest_checkpoint(
 
 
 def _superseded(broken: list[SurveyedTree], base: CheckpointRef | None) -> set[str]:
-    """What is broken only in checkpoints after `base`, which nobody needs once there is a newer one."""
+    """Return faults that occur only in checkpoints after `base`, which a newer one makes redundant."""
     later = [tree for tree in broken if base is None or tree.ref.version > base.version]
     kept = {key for tree in broken if tree not in later for key in tree.broken}
     return {key for tree in later for key in tree.broken} - kept

@@ -66,7 +66,7 @@ class StoreInfo:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The facts as ``--json`` shows them: names, numbers, lists and mappings."""
+        """Return the facts as ``--json`` shows them: names, numbers, lists and mappings."""
         return {
             "store_id": self.store_id,
             "format_version": self.format_version,
@@ -105,7 +105,7 @@ class InfoVerbs:
 
 
 def store_properties(state: LogState) -> Mapping[str, str]:
-    """The properties that users have set, by name; read-only."""
+    """Return the properties that users set, by name; read-only."""
     given = {name: value for name, value in sorted(state.properties.items()) if not _is_own(name)}
     return MappingProxyType(given)
 

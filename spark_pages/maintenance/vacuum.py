@@ -28,7 +28,7 @@ def plan_vacuum(
     further: bool = False,
     pages: PageHandler | None = None,
 ) -> VacuumPlan:
-    """What a vacuum would do now; see `Store.vacuum_plan`.
+    """Plan a vacuum; see `Store.vacuum_plan`.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def vacuum(
 
 
 def _both(one: VacuumResult, two: VacuumResult) -> VacuumResult:
-    """What two rounds, one after the other, have done."""
+    """Add the results of two consecutive rounds."""
     return replace(
         two,
         version=two.version if two.version is not None else one.version,

@@ -23,7 +23,7 @@ from spark_pages.store import Store
 
 
 def chain(table: Table, column: str, before: Table | None = None) -> Picture:
-    """The chain of a column: x is the row, each page a box, its colour the file that it is in.
+    """Draw the chain of a column: x is the row, each box a page, coloured by its file.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def _version(table: Table) -> str:
 
 
 def cache(calls: Mapping[str, CacheStats] | Iterable[CacheStats], title: str = "page cache") -> Picture:
-    """A bar for each call, by the tier that its pages came from.
+    """Draw a bar for each call, by the cache tier of its pages.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ _KEEPING = ("claim rows", "release claims", "lease", "release", "tag", "delete t
 
 
 def log(store: Store, limit: int | None = MOST_TRANSACTIONS) -> Picture:
-    """Commits on a time axis, rebases as arcs from the version that was read, checkpoints below.
+    """Draw commits on a time axis, rebases as arcs from the read version, and checkpoints below.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def newest_checkpoint(store: Store) -> int | None:
 
 
 def log_of(title: str, history: pa.Table, checkpoint: int | None) -> Picture:
-    """The same of a history that was read already, in any order, and the newest checkpoint."""
+    """Draw the log from a history that was read already, in any order, and the newest checkpoint."""
     history = history.filter(history.column("transaction").is_valid()).sort_by([("version", "ascending")])
     numbers = {name: _numbers(history, name) for name in history.column_names if _is_number(history, name)}
     rows = numbers["rows_added"] + numbers["rows_updated"] + np.abs(numbers["rows_removed"])
@@ -148,14 +148,14 @@ def _is_number(history: pa.Table, name: str) -> bool:
 
 
 def _numbers(history: pa.Table, name: str) -> NDArray[np.int64]:
-    """A column of numbers; -1 where there is none, as for the rows that a truncate removes."""
+    """Return a column of numbers, with -1 for nulls, such as the rows of a truncate."""
     column = history.column(name).combine_chunks().cast(pa.int64())
     found: NDArray[np.int64] = column.fill_null(-1).to_numpy(zero_copy_only=False)
     return found
 
 
 def waterfall(store: Store, question: Callable[[Store], object], title: str = "requests") -> Picture:
-    """What a stranger who asks a question must ask of storage, and when: a line for each request.
+    """Draw the requests that a reader without caches makes for a question: one line each, by time.
 
     Parameters
     ----------

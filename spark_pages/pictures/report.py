@@ -49,7 +49,7 @@ _COMMIT_HEADS = {
 
 
 def report_page(store: Store) -> Markup:
-    """A page that needs nothing but itself: no script, no font, no address.
+    """Create a self-contained page: no script, no font, no link.
 
     Notes
     -----
@@ -79,7 +79,7 @@ def report_page(store: Store) -> Markup:
 
 
 def _section(title: str, make: Callable[[], Markup | None]) -> Markup:
-    """A part of the page; empty where there is nothing to show."""
+    """Create a part of the page; empty if there is nothing to show."""
     try:
         inner = make()
     except SparkPagesError as error:
@@ -128,7 +128,7 @@ def _table(store: Store, shown: Table) -> Markup:
 
 
 def _changed(store: Store, shown: Table, names: list[str]) -> Picture | None:
-    """The first column whose pages the newest commit changed, beside what they were before."""
+    """Draw the first column that the newest commit changed, before and after."""
     if not shown.version:
         return None
     try:
@@ -156,7 +156,7 @@ def _compaction(store: Store, history: pa.Table) -> Markup | None:
 
 
 def _read(store: Store, tables: list[Table]) -> Markup | None:
-    """Requests of some rows from the middle of the largest table, and where pages come from after that."""
+    """Draw the requests for some rows of the largest table, and the source of their pages."""
     largest = max(tables, key=lambda each: each.num_rows, default=None)
     if largest is None or not largest.num_rows:
         return None

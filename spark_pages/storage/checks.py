@@ -28,7 +28,7 @@ _HINT = "Keys are relative, made of [a-z0-9._-] and single slashes, without '.' 
 
 
 def check_key(key: str) -> str:
-    """The key itself, known to follow the grammar and to stay under the root.
+    """Return the key after verifying its grammar, and that it stays under the root.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def is_key(name: object) -> bool:
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix itself, known to be the beginning of some key, or empty.
+    """Return the prefix after verifying that a key may begin with it.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def split_key(key: str) -> tuple[list[str], str]:
-    """The folders above an object, outermost first, and its own name.
+    """Split a key into its folders, outermost first, and its own name.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ MAX_END = 2**63 - 1
 
 
 def check_range(key: str, offset: int, length: int) -> None:
-    """The range can be asked for.
+    """Raise if the range is invalid.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def check_range(key: str, offset: int, length: int) -> None:
 
 
 def check_answer(key: str, offset: int, length: int, data: bytes) -> bytes:
-    """The answer itself, known to be as long as the range.
+    """Return the bytes after verifying that they are as long as the range.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def check_length(key: str, length: int, most_bytes: int) -> None:
 
 
 def past_end(key: str, offset: int, length: int, found: str | None) -> DamageError:
-    """The error that says that an object does not hold a range.
+    """Create the error for an object that does not hold a range.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def past_end(key: str, offset: int, length: int, found: str | None) -> DamageErr
 
 
 def requests_for(ranges: Sequence[tuple[int, int]]) -> int:
-    """Number of requests that `ObjectStore.get_ranges` makes.
+    """Return the number of requests that `ObjectStore.get_ranges` makes.
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ class Clients:
 
 
 def clean_url(url: str) -> str:
-    """The URL without a trailing slash, known to carry neither a password nor a query.
+    """Return the URL without a trailing slash. Raise if it has a password or a query.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def clean_url(url: str) -> str:
 
 
 def client_builder(url: str, options: Mapping[str, Any] | None) -> Callable[[], Clients]:
-    """A function that builds the clients of a store in whatever process calls it.
+    """Return a function that builds the clients of a store in any process.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def client_builder(url: str, options: Mapping[str, Any] | None) -> Callable[[], 
 
 
 def claim_threads(url: str) -> None:
-    """The process may use the threads of obstore; from now on its forked children may not.
+    """Allow this process to use obstore's threads. Children forked later may not use them.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def obstore_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options under the names and in the types of obstore.
+    """Convert options to the names and types of obstore.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def obstore_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _client_name(name: str) -> str | None:
-    """The name of an option of the HTTP client; None for others. Obstore panics at ``AWS_ALLOW_HTTP``."""
+    """Return the name of an HTTP client option, or None. Obstore panics at ``AWS_ALLOW_HTTP``."""
     lower = name.lower()
     plain = lower.removeprefix("client_options.")
     bare = _PREFIX.sub("", plain)

@@ -28,7 +28,7 @@ _KNOWN = ", ".join(f"{scheme}://" for scheme in ("file", *REMOTE_SCHEMES))
 def open_object_store(
     url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> ObjectStore:
-    """The store at an address; whether anything is there is not looked at.
+    """Open the storage at an address, without looking for a store there.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def open_object_store(
 
 
 def folder_of(address: str) -> str | None:
-    """The folder that the address of a store names; None where it is an object store or memory.
+    """Return the folder that an address names, or None for object storage and memory.
 
     Raises
     ------

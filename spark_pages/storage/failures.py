@@ -70,7 +70,7 @@ def is_failure(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """The kind of an obstore error and the HTTP status behind it, if any.
+    """Describe an obstore error by its kind and its HTTP status, if it has one.
 
     Parameters
     ----------

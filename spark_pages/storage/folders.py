@@ -33,7 +33,7 @@ _KINDS = {
 
 
 def open_folder(root: str, parts: Sequence[str]) -> int:
-    """An open descriptor of a folder below the root, reached through real folders only.
+    """Open a folder below the root, through real folders only.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def open_folder_in(folder: int, name: str) -> int:
 
 
 def make_folder(root: str, parts: Sequence[str]) -> int:
-    """An open descriptor of a folder that exists, and still does after a power cut.
+    """Open a folder, and create it so that it survives a power cut.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def make_folder(root: str, parts: Sequence[str]) -> int:
 
 
 def sync(descriptor: int) -> None:
-    """What was written to the file or folder survives a power cut.
+    """Flush a file or folder, so that it survives a power cut.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ class RequestCounts:
         return self.creates + self.puts + self.deletes + reads
 
     def __sub__(self, before: RequestCounts) -> RequestCounts:
-        """What was asked for since an earlier snapshot of the same store."""
+        """Return the requests since an earlier snapshot of the same store."""
         names = [each.name for each in fields(self) if each.name != "keys"]
         return RequestCounts(
             **{name: getattr(self, name) - getattr(before, name) for name in names},
@@ -306,7 +306,7 @@ class TimedStore:
 
     @contextmanager
     def _timed(self, method: str, key: str, offset: int | None = None) -> Iterator[builtins.list[int]]:
-        """The call in the block is remembered, with the sizes that it hands over."""
+        """Record the call in the block, with the sizes that it reports."""
         answered: builtins.list[int] = []
         failed = False
         start_s = self._clock_s()

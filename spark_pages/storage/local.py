@@ -398,7 +398,7 @@ class DurableLocalStore:
             yield folder
 
     def _folder_of_temporaries(self) -> int:
-        """Synced by nobody who finds it there: nothing in it has to survive a power cut."""
+        """Open the folder of temporaries, unsynced: nothing in it must survive a power cut."""
         with suppress(FileNotFoundError):
             return open_folder(self._root, [RESERVED_FOLDER])
         return make_folder(self._root, [RESERVED_FOLDER])
@@ -421,7 +421,7 @@ class DurableLocalStore:
         return descriptor
 
     def _was_removed_check(self, folders: Sequence[str]) -> None:
-        """The root is there, and the outermost of the folders."""
+        """Raise if the root or the outermost folder was removed."""
         self._seen.update(("", *folders[:1]))
 
     def _check_not_removed(self, folders: Sequence[str]) -> None:

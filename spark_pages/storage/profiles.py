@@ -27,7 +27,7 @@ _DEFAULT_FILE = Path("~/.spark_pages/profiles.toml")
 
 
 def options_of(given: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The options that a caller gives, or those of the profile that ``{"profile": name}`` names.
+    """Return the given options, or those of the profile that ``{"profile": name}`` names.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def options_of(given: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 
 def storage_options(profile: str | None) -> dict[str, Any] | None:
-    """The options of a profile, read in this process; None where there is none.
+    """Read the options of a profile in this process; None if there is no profile.
 
     Raises
     ------
@@ -88,7 +88,7 @@ _MARK = "#profile="
 
 
 def with_profile(url: str, profile: str | None) -> str:
-    """The address of a store together with the name of its profile, as it travels to executors.
+    """Join the address of a store and the name of its profile, for executors.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def with_profile(url: str, profile: str | None) -> str:
 
 
 def split_profile(address: str) -> tuple[str, str | None]:
-    """What `with_profile` was given; a folder may have any name."""
+    """Split an address of `with_profile`. A folder may have any name."""
     if "://" not in address or address.startswith("file://"):
         return address, None
     url, _, profile = address.partition(_MARK)

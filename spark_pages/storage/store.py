@@ -140,7 +140,7 @@ class ObjectStore(Protocol):
         ...
 
     def put(self, key: str, data: Buffer) -> None:
-        """The key holds exactly these bytes, durably; readers saw the old object or the new one whole.
+        """Replace an object durably. Readers see the old object or the new one, each complete.
 
         For immutable objects under unique names, and for hints. Never for what two writers may race on.
 
@@ -225,7 +225,7 @@ class ObjectStore(Protocol):
         ...
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        """The bytes of every range, in the order asked for.
+        """Read ranges of an object, in the given order.
 
         Parameters
         ----------
@@ -330,7 +330,7 @@ class ObjectStore(Protocol):
         ...
 
     def delete(self, key: str) -> None:
-        """The object is gone; that it was not there is fine.
+        """Delete an object. An absent one is no error.
 
         Parameters
         ----------
@@ -349,7 +349,7 @@ class ObjectStore(Protocol):
         ...
 
     def local_path(self, key: str) -> str | None:
-        """A path of the local file system at which the object can be read directly, if it has one.
+        """Return the local path of an object that can be read directly, or None.
 
         Parameters
         ----------

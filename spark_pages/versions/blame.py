@@ -51,7 +51,7 @@ class Blame:
 
 
 def blame(log: Log, table: str, column: str, row: int) -> Blame:
-    """The commit that last wrote a row of a column of the newest version.
+    """Find the commit that last wrote a row of a column in the newest version.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def _before(log: Log, commit: Commit, key: ChainKey, row: int) -> int:
 
 
 def _writer_in(log: Log, commit: Commit, key: ChainKey, row: int) -> TransactionRecord | None:
-    """The last transaction of the commit that touched the row; None if none did."""
+    """Find the last transaction of the commit that touched the row; None if none did."""
     last: TransactionRecord | None = None
     for record, touched in _touches(log, commit, key):
         if any(start <= row < end for start, end in touched):
@@ -124,7 +124,7 @@ def _writer_in(log: Log, commit: Commit, key: ChainKey, row: int) -> Transaction
 def _touches(
     log: Log, commit: Commit, key: ChainKey
 ) -> Iterator[tuple[TransactionRecord, list[tuple[int, int]]]]:
-    """The rows that each splice of a chain touched, for a row whose page the commit put in.
+    """Iterate over the rows that each splice of a chain touched, for a row of a page in the commit.
 
     A splice that takes pages out names its place. An append alone has put in the page, so that the row is
     new. Where an append is beside others, its place follows from the length of the chain before.
@@ -148,7 +148,7 @@ def _touches(
 
 
 def _splices(commit: Commit, key: ChainKey) -> list[tuple[TransactionRecord, Splice]]:
-    """The splices of a chain, each with its transaction."""
+    """Return the splices of a chain, each with its transaction."""
     return [
         (record, splice)
         for record in commit.records

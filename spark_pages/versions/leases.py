@@ -46,11 +46,11 @@ class Leases:
         return pa.Table.from_pylist(rows, LEASES_SCHEMA)
 
     def open_again(self, version: int) -> LogSnapshot:
-        """A version from what is kept now; see `Log.reopen`."""
+        """Reopen a version on the retained objects; see `Log.reopen`."""
         return self._log.reopen(version)
 
     def take(self, snapshot: Snapshot, duration: timedelta, required: bool) -> ReaderLease[Snapshot]:
-        """A lease on the version of the snapshot; see `Snapshot.lease`."""
+        """Take a lease on the version of the snapshot; see `Snapshot.lease`."""
         lease = ReaderLease(snapshot, self._runtime.token(), self._write, self._runtime.now_us)
         try:
             lease.renew(duration)

@@ -55,7 +55,7 @@ class _StalePlanError(CommitConflictError):
 def restore(
     log: Log, pages: PageHandler, runtime: Runtime, version: int, parameters: Mapping[str, str]
 ) -> int:
-    """The newest version has the rows, tables and properties of an earlier one; gives the newest version.
+    """Restore rows, tables and properties of an earlier version, and return the newest version.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def _check_size(plan: RestorePlan, version: int) -> None:
 
 
 def _build(record: TransactionRecord, planned: LogState, version: int) -> Build:
-    """Gives the record as long as nothing has happened that the plan does not know of."""
+    """Build the record while no commit contradicts the plan."""
 
     def build(state: LogState) -> TransactionRecord:
         check_version(state, version)
@@ -164,7 +164,7 @@ def _prepare(
     token: str,
     parameters: Mapping[str, str],
 ) -> TransactionRecord:
-    """The record of a plan; page files and manifest that it names are durable."""
+    """Build the record of a plan, and write the page files and the manifest that it names."""
     version = head.state.version
     pages, stats = _with_page_files(store, plan.pages, page_file_key(version, token, 0)), plan.stats
     splices = plan.splices
@@ -206,7 +206,7 @@ def _prepare(
 
 
 def _with_page_files(store: ObjectStore, pages: pa.RecordBatch, key: str) -> pa.RecordBatch:
-    """The pages; where inline ones are too many for a commit, they get a page file, byte for byte."""
+    """Write inline pages to a page file, byte for byte, if they are too many for a commit."""
     inline = np.flatnonzero(pages.column("kind").to_numpy() == PageKind.INLINE)
     sizes = pages.column("actual_len").to_numpy()[inline].astype(np.int64)
     if not len(inline) or (sizes.sum() <= INLINE_TRANSACTION_BYTES and pages.num_rows <= MANIFEST_PAGES):

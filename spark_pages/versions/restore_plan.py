@@ -94,7 +94,7 @@ class RestorePlan:
 
 
 def plan_restore(then: LogSnapshot, head: LogSnapshot, changes: Changes) -> RestorePlan:
-    """What makes `head` like `then`.
+    """Plan the changes that make `head` equal to `then`.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _plan_properties(then: Mapping[str, str], now: Mapping[str, str]) -> dict[st
 def _plan_catalog(
     then: Mapping[int, TableDefinition], now: Mapping[int, TableDefinition], changes: Changes
 ) -> StagedDdl:
-    """What becomes of tables, namespaces and types, as verbs would stage it."""
+    """Plan the changes of tables, namespaces and types, as verbs would stage them."""
     ddl = StagedDdl()
     find = finder(then.values())
     for table_id in now.keys() - then.keys():
@@ -210,7 +210,7 @@ def _plan_chain(
 
 
 def _exchange(key: ChainKey, first_row: int, goes: PageRun, comes: PageRun, differs: RowRanges) -> Splice:
-    """The splice that puts some pages in the place of others; where they will be listed is not said yet."""
+    """Create the splice that replaces pages; where its pages are listed is set later."""
     inside = differs.between(first_row, first_row + comes.num_rows)
     return Splice(
         TableId(key[0]),
@@ -281,7 +281,7 @@ def _equal_pages(old: pa.RecordBatch, new: pa.RecordBatch) -> NDArray[np.bool_]:
 
 
 def _renumbered_pages(runs: list[PageRun]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The pages of some runs as one batch, with ordinals for ids and no path that none of them names."""
+    """Join runs into one batch, with ordinals as ids and only the paths that are used."""
     if not runs:
         return empty_batch(PAGE_SCHEMA), empty_batch(STATS_SCHEMA)
     pages = concat_batches([run.pages for run in runs], PAGE_SCHEMA)

@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
 
 
 def set_tag(log: Log, runtime: Runtime, name: str, version: int | None, replace: bool) -> int:
-    """The tag names the version (by default the newest one), which is given back.
+    """Set a tag on a version, by default the newest, and return the version.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def delete_tag(log: Log, runtime: Runtime, name: str) -> int:
 
 
 def tagged_version(state: LogState, name: str) -> int:
-    """The version that a tag names.
+    """Return the version that a tag names.
 
     Raises
     ------

@@ -106,7 +106,7 @@ class TreeSurvey:
         self.keys: set[str] = set()
 
     def segment(self, digest: str) -> Content:
-        """What a segment that was read holds."""
+        """Return the content of a segment that was read."""
         content = self._segments[digest]
         assert isinstance(content, Content)
         return content
@@ -289,7 +289,7 @@ _NONE: NDArray[np.int64] = np.zeros(0, np.int64)
 
 
 def _sum(children: Sequence[Node]) -> Counts:
-    """What a manifest part with these segments holds."""
+    """Return the content of a manifest part with these segments."""
     if not children:
         return (0, 0), (0, 0), 0, 0, 0, 0, 0
     totals = []

@@ -31,7 +31,7 @@ _RANGE = re.compile(r"_log/(\d{20})-(\d{20})\.(compacted\.avro|bundle)")
 
 
 def listed_range(key: str) -> CompactedRange | None:
-    """The range that a key names, if it is a possible one."""
+    """Return the range that a key names, or None if it is impossible."""
     found = _RANGE.fullmatch(key)
     if found is None:
         return None
@@ -78,7 +78,7 @@ def check_ranges(survey: Survey) -> None:
 
 
 def _differing(survey: Survey, around: CompactedRange) -> int | None:
-    """The first slot that a range holds otherwise than the slot itself; None if there is none."""
+    """Find the first slot that a range holds with other bytes than the slot itself; None if there is none."""
     survey.findings.objects += 1
     size_bytes = survey.listed[around.key]
     survey.findings.bytes_read += size_bytes

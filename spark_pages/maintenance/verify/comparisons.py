@@ -40,7 +40,7 @@ _ALIKE = ("page_id", "entry_count", "payload_entries", "actual_len", "checksum")
 def differences(
     replayed: LogState, before: Checkpoint | None, shown: Checkpoint, changed: Iterable[ChainKey]
 ) -> Iterator[str]:
-    """What a checkpoint says otherwise than the log does.
+    """Iterate over the differences between a checkpoint and the log.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def differences(
 
 
 def described(definition: TableDefinition) -> tuple[object, ...]:
-    """A definition in a form that compares schemas with their metadata."""
+    """Return a definition in a form that compares schemas with their metadata."""
     return (
         definition.table_id,
         definition.namespace_id,
@@ -155,7 +155,7 @@ class ChainLengths:
         self._compare(filter(None, tables), commit_key(commit.version), "leaves")
 
     def restart_from(self, rows: dict[ChainKey, int], shown: Checkpoint) -> None:
-        """The lengths are those of a checkpoint; all its tables are compared if commits are gone."""
+        """Start again from a checkpoint; all its tables are compared if commits were removed."""
         counted, self.rows = self.rows is not None, rows
         if not counted:
             self._compare(shown.tables(), shown.ref.location.key, "shows")

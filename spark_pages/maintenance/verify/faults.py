@@ -135,7 +135,7 @@ class Findings:
         self.faults[Fault(kind, key, what, remedy)] = None
 
     def add_error(self, error: SparkPagesError, key: str, remedy: str, context: str = "") -> None:
-        """The fault that an error of reading `key` stands for."""
+        """Record the fault that an error of reading `key` shows."""
         what = f"{error.message} {context}".strip()
         match error:
             case ObjectNotFoundError():
@@ -162,7 +162,7 @@ class Findings:
         self.faults = dict.fromkeys(told)
 
     def get(self, read: Callable[[str], bytes], key: str) -> bytes:
-        """The bytes of an object, counted."""
+        """Read an object, and count its bytes."""
         data = read(key)
         self.objects += 1
         self.bytes_read += len(data)
@@ -217,7 +217,7 @@ class Verification:
         return tuple(fault for fault in self.faults if fault.harmless)
 
     def table(self) -> pa.Table:
-        """A row for each fault."""
+        """Return a row for each fault."""
         return pa.Table.from_pylist([_row(fault) for fault in self.faults], schema=_SCHEMA)
 
     def __repr__(self) -> str:
@@ -303,14 +303,14 @@ class FaultGroups:
         page_ids: Sequence[int] | NDArray[np.int64],
         detail: str = "",
     ) -> None:
-        """These pages are wrong in this way, too; none need be."""
+        """Add pages, which may be none, to a kind of fault."""
         if not len(page_ids):
             return
         trouble = self._found.setdefault((key, chain, kind, what), FaultGroup(kind, key, chain, what))
         trouble.extend(page_ids, detail)
 
     def merge(self, others: Iterable[FaultGroup]) -> None:
-        """What somebody else has found, too."""
+        """Add the findings of another process."""
         for each in others:
             kept = self._found.setdefault((each.key, each.chain, each.kind, each.what), each)
             if kept is not each:

@@ -24,7 +24,7 @@ class TableNames:
         self._marked: set[int] = set()
 
     def add_definitions(self, definitions: Iterable[TableDefinition]) -> None:
-        """These definitions are known from now on."""
+        """Add definitions to those known."""
         for definition in definitions:
             self._tables[definition.table_id] = definition
 
@@ -37,11 +37,11 @@ class TableNames:
             self._marked.add(chain[0])
 
     def table(self, table_id: int) -> TableDefinition | None:
-        """The definition of a table."""
+        """Return the definition of a table."""
         return self._tables.get(table_id)
 
     def field(self, key: ChainKey) -> pa.Field | None:
-        """The column of a chain, if its table is known."""
+        """Return the column of a chain, if its table is known."""
         definition = self._tables.get(key[0])
         if definition is None:
             return None
@@ -72,7 +72,7 @@ class TableNames:
         return f"{show_name(self._tables[key[0]])}.{column.name}"
 
     def show_span(self, first: ChainKey, last: ChainKey) -> str:
-        """The columns from one chain to another."""
+        """Name the columns from one chain to another."""
         known = sorted(
             (table_id, field_id)
             for table_id, definition in self._tables.items()

@@ -37,7 +37,7 @@ class TypeEvidence:
 
 
 def wider_types(column: pa.Field) -> list[pa.DataType]:
-    """The types that pages of a column may have been written under, and that hold more than the column."""
+    """Return the types that pages of a column may have and that hold more values than the column."""
     kind = storage_of(column.type)
     return [each for each in map(storage_of, stored_types(column)) if not holds_all(kind, each)]
 

@@ -78,7 +78,7 @@ class PagesRead:
 
     @classmethod
     def sum(cls, parts: Iterable[PagesRead]) -> PagesRead:
-        """What several have read, together."""
+        """Add the counts of several readers."""
         every, troubles = list(parts), FaultGroups()
         for each in every:
             troubles.merge(each.troubles)
@@ -89,7 +89,7 @@ class PageReader(Protocol):
     """Reads the pages that a survey chooses: at once, or later and elsewhere."""
 
     def read(self, some: PagesToRead) -> None:
-        """These pages are read, or will be."""
+        """Read these pages now or later."""
 
     def finish(self) -> PagesRead:
         """All pages are read; what was found."""
@@ -111,7 +111,7 @@ class PageValues:
         self._pages = 0
 
     def read(self, some: PagesToRead) -> None:
-        """The pages have been read and compared."""
+        """Read pages, and compare them with their descriptors."""
         run, column = some.run, some.column
         pages = run.descriptors(0, run.num_pages)
         self._pages += len(pages)
@@ -277,7 +277,7 @@ class BloomFlaws:
 
 
 def check_blooms(store: ObjectStore, run: PageRun, values: Mapping[int, pa.Array]) -> BloomFlaws:
-    """What is wrong with the filters of the pages of a run, and with what lies behind them.
+    """Describe the faults of the bloom filters of a run, and of the bytes after them.
 
     Parameters
     ----------
@@ -324,7 +324,7 @@ def _read(store: ObjectStore, path: str, run: PageRun, indices: list[int]) -> li
 
 
 def _read_once(store: ObjectStore, path: str, run: PageRun, indices: list[int]) -> list[_Read]:
-    """The filters of pages in one file; what lies behind those that no other of them follows."""
+    """Read the bloom filters of pages in one file, and the bytes after those without a successor."""
     places = [
         tuple(run.stats.column(f"bloom_{name}")[index].as_py() for name in ("offset", "length", "checksum"))
         for index in indices

@@ -117,8 +117,9 @@ class PageCheck:
             self._reader.read(PagesToRead(some, chain, holder, self._names.field(chain)))
 
     def check_segment(self, segment: Segment, run: PageRun, holder: str) -> None:
-        """Check the pages of a segment that no commit names: inline pages that got a home, or all pages of
-        commits that were cleaned away. Each place once.
+        """Check the pages of a segment that no commit names, each location once.
+
+        These are inline pages that moved to a file, or all pages of commits that vacuum removed.
         """
         path = run.pages.column("path")
         foreign = np.zeros(run.num_pages, bool)
@@ -275,13 +276,13 @@ class PageCheck:
 
 
 def run_at(run: PageRun, positions: NDArray[np.int64]) -> PageRun:
-    """Some pages of a run, in order."""
+    """Return some pages of a run, in order."""
     index = pa.array(positions)
     return PageRun(run.pages.take(index), lambda: run.stats.take(index))
 
 
 def stream(pieces: tuple[Piece, ...] | list[Piece]) -> Iterator[PageRun]:
-    """The pages of a chain, run by run, without keeping what is loaded."""
+    """Iterate over the pages of a chain, run by run, without retaining them."""
     for piece in pieces:
         if isinstance(piece, UnloadedRun):
             parts = list(piece.expand())

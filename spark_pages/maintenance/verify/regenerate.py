@@ -92,7 +92,7 @@ class RegeneratedObjects:
             self.kept[key] = content
 
     def accept(self) -> None:
-        """The attempt gave the very root that is wanted, so all that it wrote is what was there.
+        """Accept the objects of an attempt that produced exactly the wanted root.
 
         Notes
         -----
@@ -111,7 +111,7 @@ class RegeneratedObjects:
 
 
 def as_if(store: ObjectStore, objects: dict[str, bytes]) -> ObjectStore:
-    """The store as it would be with these objects in it; what is written to it goes nowhere."""
+    """Return the store as if it had these objects. Writes to it are discarded."""
     overlay: Any = RegeneratedObjects(store, {}, set(), dict(objects))
     return cast(ObjectStore, overlay)
 
@@ -143,7 +143,7 @@ def _lacks(tree: SurveyedTree, remade: RegeneratedObjects) -> bool:
 
 
 def _circumstances(survey: Survey, tree: SurveyedTree) -> Iterator[tuple[CheckpointRef | None, str]]:
-    """What the checkpoint may have been written on, and the tokens of its page file, likely ones first."""
+    """Iterate over possible bases of the checkpoint and tokens of its page file, likely ones first."""
     prefix = page_file_key(tree.ref.version, "", 0)[: len("pages/") + 21]
     homes = {key for key in {*survey.listed, *survey.pages.checkpoint_page_files()} if key.startswith(prefix)}
     tokens = sorted(key[len(prefix) :].split("-")[0] for key in homes - survey.pages.named)
@@ -244,5 +244,5 @@ def _segments(reader: TreeReader, tree: SurveyedTree) -> Iterator[PageRun]:
 
 
 def segment_run(segment: Segment, stats: pa.RecordBatch | None) -> PageRun:
-    """The pages of a segment as one run, whatever their chains."""
+    """Return the pages of a segment as one run of any chains."""
     return PageRun(segment.pages, None if stats is None else lambda: stats)

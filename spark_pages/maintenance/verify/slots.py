@@ -34,7 +34,7 @@ LOST, COMMIT, TOMBSTONE = 0, 1, 2
 
 
 def slot_of(key: str) -> int | None:
-    """The version of which the key names the slot, or None where it names another object."""
+    """Return the version of the slot that a key names, or None for another object."""
     match = _SLOT.fullmatch(key)
     return int(match[1]) if match else None
 

@@ -109,7 +109,7 @@ def survey_store(
     fraction: float = SAMPLE_FRACTION,
     page_reader: PageReader | None = None,
 ) -> Survey:
-    """What `verify` finds, in the form that `repair` plans from."""
+    """Collect the findings of `verify` in the form that `repair` plans from."""
     as_choice(pages, "pages", ("all", "sample", "none"))
     if not 0 <= fraction <= 1:
         raise InvalidInputError(
@@ -242,7 +242,7 @@ def _check_kept_versions(survey: Survey) -> None:
 
 
 def _report_missing_slots(survey: Survey, version: int, told: str) -> None:
-    """A slot behind the head is lost, unless it has come since the listing began."""
+    """Report a missing slot before the head, unless it appeared since the listing began."""
     key = commit_key(version)
     if key in survey.listed:
         return
@@ -278,7 +278,7 @@ _OBJECTS = ("table", "namespace", "type")
 
 
 def table_zero_differences(snapshot: LogSnapshot, pages: PageHandler) -> Iterator[str]:
-    """What table 0 says otherwise than the definitions.
+    """Iterate over the differences between table 0 and the definitions.
 
     Raises
     ------

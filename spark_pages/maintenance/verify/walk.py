@@ -198,7 +198,7 @@ class Survey:
             self._check_newest(self.state)
 
     def _commits(self, state: LogState | None, start: int, stop: int) -> LogState | None:
-        """The state after commits [start, stop), which are checked by the way."""
+        """Apply and check commits [start, stop), and return the state."""
         for first in range(start, stop, ROUND):
             last = min(first + ROUND, stop)
             if not self.slots.all_commits(first, last):
@@ -416,7 +416,7 @@ class Survey:
         return Features(writer=tuple(sorted({name for each in told for name in each.writer})))
 
     def best_checkpoint(self) -> CheckpointRef | None:
-        """The newest checkpoint that can be read whole."""
+        """Return the newest checkpoint that can be read whole."""
         whole = [tree.ref for tree in self.trees if tree.is_complete]
         return max(whole, key=lambda ref: ref.version, default=None)
 
@@ -488,7 +488,7 @@ _REMEDY = "Move it away, and put the object back from a copy of the store, if th
 
 
 def find_foreign_objects(store: ObjectStore) -> dict[str, str]:
-    """What each is that is no file and lies where a store has files or folders, by its path.
+    """Find paths of a store that are neither file nor folder as expected, and describe each.
 
     Notes
     -----
