@@ -23,7 +23,7 @@ def ticks(end: float, most: int = 6) -> list[float]:
 
 
 def whole_ticks(end: int, most: int = 6) -> list[int]:
-    """The same among whole numbers."""
+    """Return ticks at whole numbers."""
     return sorted({round(tick) for tick in ticks(end, min(most, max(end, 1)))})
 
 
@@ -113,17 +113,17 @@ class Canvas:
         stroke: str | None = None,
         rounded: float | None = None,
     ) -> None:
-        """A box."""
+        """Draw a box."""
         shape = {"x": _n(x), "y": _n(y), "width": _n(max(width, 0.4)), "height": _n(height), "fill": fill}
         self._add("rect", **shape, fill_opacity=opacity, stroke=stroke, rx=rounded)
 
     def line(self, x1: float, y1: float, x2: float, y2: float, *, width: float = 1) -> None:
-        """A straight line."""
+        """Draw a straight line."""
         ends = {"x1": _n(x1), "y1": _n(y1), "x2": _n(x2), "y2": _n(y2)}
         self._add("line", **ends, stroke=INK, stroke_width=_n(width))
 
     def circle(self, x: float, y: float, radius: float, fill: str, *, stroke: str | None = None) -> None:
-        """A disc, or a ring if `fill` is ``"none"``."""
+        """Draw a disc, or a ring if `fill` is ``"none"``."""
         width = 1.6 if stroke else None
         self._add("circle", cx=_n(x), cy=_n(y), r=_n(radius), fill=fill, stroke=stroke, stroke_width=width)
 
@@ -136,11 +136,11 @@ class Canvas:
         opacity: float | None = None,
         width: float | None = None,
     ) -> None:
-        """A path in the language of SVG."""
+        """Draw an SVG path."""
         self._add("path", d=points, fill=fill, stroke=stroke, opacity=opacity, stroke_width=width)
 
     def diamond(self, x: float, y: float, radius: float, fill: str) -> None:
-        """A diamond around a point."""
+        """Draw a diamond around a point."""
         self.path(
             f"M{_n(x - radius)} {_n(y)}L{_n(x)} {_n(y - radius)}L{_n(x + radius)} {_n(y)}"
             f"L{_n(x)} {_n(y + radius)}Z",
@@ -187,7 +187,7 @@ class Canvas:
         return y + 18
 
     def finish(self, height: float) -> Picture:
-        """The picture, so many pixels high."""
+        """Return the picture at this height in pixels."""
         whole = int(height + 0.999)
         svg = tag(
             "svg",
@@ -212,5 +212,5 @@ def text_width(words: str, small: bool = False) -> float:
 
 
 def _n(value: float) -> str:
-    """A coordinate, with a tenth of a pixel."""
+    """Format a coordinate to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")

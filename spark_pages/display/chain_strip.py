@@ -77,8 +77,10 @@ class Lane:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Boxes:
-    """What is drawn of a lane: `codes[i]` from row `edges[i]` to `edges[i + 1]`, whether it is marked, and
-    how many pages begin there, where a box is more than one page.
+    """Boxes of a lane.
+
+    `codes[i]` is drawn from row `edges[i]` to `edges[i + 1]`, with whether it is marked, and how many pages
+    begin there if a box stands for several.
     """
 
     edges: NDArray[Any]
@@ -97,7 +99,7 @@ class _Frame:
 
 
 def chain_strip(title: str, lanes: Sequence[Lane]) -> Picture:
-    """A lane for each state of one chain, the newest first; what a lane has and the next lacks is marked.
+    """Draw a lane for each state of one chain, newest first, and mark what the next lane lacks.
 
     Notes
     -----
@@ -127,7 +129,7 @@ def chain_strip(title: str, lanes: Sequence[Lane]) -> Picture:
 
 
 def table_strip(title: str, lanes: Sequence[Lane]) -> Picture:
-    """A lane for each column of a table, one below the other. Costs as of `chain_strip`."""
+    """Draw a lane for each column of a table. Costs as of `chain_strip`."""
     rows = max((lane.num_rows for lane in lanes), default=0)
     left = 130
     frame = _Frame(left, (WIDTH - left) / max(rows, 1), 14)
@@ -166,7 +168,7 @@ def _one_coding(lanes: Sequence[Lane]) -> tuple[list[NDArray[np.int64]], list[st
 
 
 def _boxes(lane: Lane, files: NDArray[np.int64], new: NDArray[np.bool_] | None, frame: _Frame) -> _Boxes:
-    """What is drawn of a lane."""
+    """Return the boxes of a lane."""
     starts = np.concatenate([[0], lane.ends[:-1]])
     if len(lane.ends) <= MOST_BOXES:
         held = np.flatnonzero(lane.ends > starts)
@@ -182,7 +184,7 @@ def _boxes(lane: Lane, files: NDArray[np.int64], new: NDArray[np.bool_] | None, 
 
 
 def _draw_lane(canvas: Canvas, y: float, boxes: _Boxes, frame: _Frame) -> float:
-    """The lane from `y` on; gives the y below it."""
+    """Draw the lane at `y`, and return the y below it."""
     x = (boxes.edges * frame.scale + frame.left).tolist()
     single = boxes.profile is None  # each box is a page, and a gap tells it from the next
     for first, end in _equal_runs(boxes.codes, single):
@@ -214,7 +216,7 @@ def _draw_box(canvas: Canvas, x: float, y: float, width: float, height: float, c
 
 
 def _draw_rows(canvas: Canvas, y: float, rows: int, frame: _Frame) -> None:
-    """The axis: row numbers."""
+    """Draw the axis of row numbers."""
     canvas.line(frame.left, y, WIDTH, y)
     for tick in whole_ticks(rows):
         x = frame.left + tick * frame.scale
@@ -224,7 +226,7 @@ def _draw_rows(canvas: Canvas, y: float, rows: int, frame: _Frame) -> None:
 
 
 def _legend(codes: set[int], names: Sequence[str], marked: bool) -> Iterator[Key]:
-    """What the codes drawn mean."""
+    """Iterate over the legend of the drawn codes."""
     files = sorted(code for code in codes if code >= 0)
     for code in files[:_NAMED_FILES]:
         if code < len(names):
@@ -237,7 +239,7 @@ def _legend(codes: set[int], names: Sequence[str], marked: bool) -> Iterator[Key
 
 
 def _file(key: str) -> str:
-    """A key without its folder, leading zeros and middle."""
+    """Shorten a key: no folder, no leading zeros, no middle."""
     return shorten(re.sub(r"^0+(?=\d)", "", key.rpartition("/")[2]), 26)
 
 
@@ -273,7 +275,7 @@ class ColumnEffect:
 
 
 def compaction_effect(title: str, columns: Sequence[ColumnEffect]) -> Picture:
-    """A line for each column, on a scale of powers; of many, those where it did most."""
+    """Draw a line for each column on a logarithmic scale; of many, those that changed most."""
     before, after = sum(c.pages_before for c in columns), sum(c.pages_after for c in columns)
     canvas = Canvas(f"{title}: {before:,} → {count(after, 'page')}")
     canvas.text(0, 14, title, bold=True, room=WIDTH - _RIGHT)

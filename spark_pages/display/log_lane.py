@@ -65,7 +65,7 @@ class LoggedTransactions:
 
 
 def log_lane(title: str, log: LoggedTransactions) -> Picture:
-    """The lane of the transactions given.
+    """Draw the lane of transactions.
 
     Notes
     -----
@@ -114,7 +114,7 @@ def _centre(spot: int) -> float:
 
 
 def _firsts(spots: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The first transaction of each spot."""
+    """Return the first transaction of each spot."""
     return np.flatnonzero(np.append(True, spots[1:] != spots[:-1]))
 
 
@@ -183,7 +183,7 @@ def _draw_versions(canvas: Canvas, log: LoggedTransactions, spots: NDArray[np.in
 
 
 def _draw_checkpoints(canvas: Canvas, log: LoggedTransactions, spots: NDArray[np.int64], y: float) -> float:
-    """A diamond at the commit of each version that has a checkpoint."""
+    """Draw a diamond at the commit of each version that has a checkpoint."""
     known = log.checkpoints[(log.checkpoints >= log.versions[0]) & (log.checkpoints <= log.versions[-1])]
     if not len(known):
         return y

@@ -34,7 +34,7 @@ class Markup(str):
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
-    """An element.
+    """Create an element.
 
     Parameters
     ----------
@@ -53,19 +53,19 @@ def tag(name: str, *children: object, **attributes: object) -> Markup:
 
 
 def text(value: object) -> Markup:
-    """The value as markup that shows it."""
+    """Create markup that shows a value."""
     return value if isinstance(value, Markup) else Markup(_escaped(value))
 
 
 def joined(*parts: object) -> Markup:
-    """The parts one after another."""
+    """Concatenate markup."""
     return Markup("".join(map(text, parts)))
 
 
 def table(
     heads: Sequence[str], rows: Sequence[Sequence[object]], more: int = 0, right: Collection[str] = ()
 ) -> Markup:
-    """A table: numbers to the right, all else to the left, long text without its middle.
+    """Create a table: numbers right-aligned, the rest left-aligned, long text without its middle.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def facts(values: Mapping[str, object]) -> Markup:
 
 
 def card(heading: object, *parts: object) -> Markup:
-    """A heading, what it is about, and parts below each other."""
+    """Create a card: a heading, its subject, and parts below each other."""
     return tag("div", tag("div", heading), *(tag("div", part) for part in parts))
 
 
@@ -151,7 +151,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def document(title: str, subtitle: object, sections: Iterable[Markup]) -> Markup:
-    """An HTML document that loads nothing and runs nothing, for light and dark screens."""
+    """Create an HTML document without scripts and external resources, for light and dark screens."""
     head = tag(
         "head",
         Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width">'),

@@ -48,7 +48,7 @@ KINDS = {"commit": BLUE, "checkpoint": PURPLE, "pages": ORANGE}
 
 
 def waterfall(title: str, requests: Sequence[ShownRequest], total_s: float) -> Picture:
-    """A line for each request, in the order in which they began.
+    """Draw a line for each request, in order of their start.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ _CALLS_LEFT, _PLOT = 52, 130
 def cache_calls(
     title: str, pages: NDArray[np.int64], bytes_read: NDArray[np.int64], labels: Sequence[str] = ()
 ) -> Picture:
-    """A bar for each call.
+    """Draw a bar for each call.
 
     Parameters
     ----------

@@ -15,12 +15,12 @@ _UNFIT = re.compile(
 
 
 def fit(text: str) -> str:
-    """The text, with what cannot or should not be shown replaced by U+FFFD."""
+    """Replace characters that cannot or should not be shown by U+FFFD."""
     return _UNFIT.sub("\ufffd", text)
 
 
 def shorten(text: str, chars: int = NAME_CHARS) -> str:
-    """The text, with its middle left out where it is longer than `chars`."""
+    """Remove the middle of text longer than `chars`."""
     if len(text) <= chars:
         return text
     head = (chars - 1) // 2
@@ -42,7 +42,7 @@ def count(n: int, what: str) -> str:
 
 
 def seconds(duration_s: float) -> str:
-    """A duration for people: ``320 µs``, ``1.5 ms``, ``12 s``, ``3.2 h``."""
+    """Format a duration for people: ``320 µs``, ``1.5 ms``, ``12 s``, ``3.2 h``."""
     for unit, length in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)):
         if duration_s >= length:
             value = duration_s / length

@@ -84,7 +84,7 @@ def aggregate_rows(
     dead: Numbers = _NONE,
     told: bool = True,
 ) -> Aggregate:
-    """The aggregate of rows [start, stop) of a chain.
+    """Aggregate rows [start, stop) of a chain.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class _Pages:
         )
 
     def live_rows(self, position: int, array: pa.Array) -> pa.Array:
-        """The rows of a page that count."""
+        """Return the live entries of a page."""
         start, stop = int(self.starts[position]), int(self.stops[position])
         dead = self.dead[self.bounds[position] : self.bounds[position + 1]]
         if not len(dead):
@@ -260,13 +260,13 @@ class _KnownExtremes:
                     self.found[name].append(bounds[name])
 
     def add_bounds(self, chosen: Flags) -> None:
-        """The bounds of some pages are values."""
+        """Add the bounds of pages whose bounds are values."""
         mask = pa.array(chosen)
         for name, bounds in (("min", self.pages.lows), ("max", self.pages.highs)):
             self.found[name].append(pc.min_max(bounds.filter(mask))[name])
 
     def add_nan(self, some: bool) -> None:
-        """Some of the values are NaN."""
+        """Record that some values are NaN."""
         if some:
             for values in self.found.values():
                 values.append(pa.scalar(math.nan, self.pages.lows.type))
@@ -296,7 +296,7 @@ class _KnownExtremes:
         return found[0], found[1]
 
     def _best(self, name: str, *, nan: bool = False) -> pa.Scalar | None:
-        """The least or greatest value so far; `nan` says whether it may be NaN, where there is no other."""
+        """Return the least or greatest value so far; `nan` says whether NaN counts if there is no other."""
         values = [value for value in self.found[name] if value.is_valid]
         if not values:
             return None
@@ -318,7 +318,7 @@ def _bounds(kind: pa.DataType, column: pa.Array, told: bool) -> pa.Array:
 
 
 def _first(chosen: Flags, most: int) -> Flags:
-    """The first so many of the pages chosen."""
+    """Select the first of the chosen pages."""
     first: Flags = chosen & (np.cumsum(chosen) <= most)
     return first
 

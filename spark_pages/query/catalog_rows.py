@@ -62,7 +62,7 @@ class CatalogRows:
         return CatalogRows(self._zero, self.log, self._kind, (*self._conditions, *conditions), self._on_count)
 
     def of(self, kind: str, more: Sequence[int] = ()) -> CatalogRows:
-        """The rows of another kind at the same version, of the same tables and of some more."""
+        """Return the rows of another kind at the same version, of the same tables and of some more."""
         if not self._conditions:
             return CatalogRows(self._zero, self.log, kind)
         ids = pc.unique(self.column("table_id")).to_pylist()
@@ -90,7 +90,7 @@ class CatalogRows:
         return end_row - self.log.dead_rows(table_id)
 
     def column(self, name: str) -> pa.Array:
-        """A column of table 0."""
+        """Return a column of table 0."""
         return _one(self._zero.take(self.numbers, [name]).column(0))
 
     @cached_property
@@ -100,7 +100,7 @@ class CatalogRows:
         return [json.loads(text) for text in encoded.dictionary.to_pylist()], encoded.indices.to_numpy()
 
     def from_metadata(self, kind: pa.DataType, make: Callable[[dict[str, Any]], Any]) -> pa.Array:
-        """A column out of ``metadata``, each different value of which is looked at once."""
+        """Compute a column from ``metadata``, once for each different value."""
         told, indices = self.metadata
         values = pa.array([make(each) for each in told], kind)
         return values.take(pa.array(indices))

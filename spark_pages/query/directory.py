@@ -78,7 +78,7 @@ class PageDirectory:
         return f"PageDirectory({self.definition.name!r}, version {self._snapshot.state.version})"
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
-        """Reads the same version from what is kept now; see `tables.reading.expiry`.
+        """Reopen the same version on the retained objects; see `spark_pages.log.reopen`.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class PageDirectory:
         self._chains = {}
 
     def chain(self, column: str) -> ColumnChain:
-        """The chain of a column.
+        """Return the chain of a column.
 
         Raises
         ------
@@ -146,14 +146,14 @@ class PageDirectory:
                 )
 
     def of_unfinished(self) -> PageDirectory:
-        """The same of a table whose columns may differ in length: a transaction has more to stage."""
+        """Return the directory of a table whose columns may differ in length inside a transaction."""
         definition = replace(self.definition, aligned=False)
         unfinished = PageDirectory(self._snapshot, definition, self._as_of, self._open_again)
         unfinished._may_have_dead_rows = self._may_have_dead_rows
         return unfinished
 
     def marks(self) -> PageDirectory | None:
-        """The directory of the liveness chain alone; None where no row of the table is dead."""
+        """Return the directory of the liveness chain; None if no row of the table is dead."""
         snapshot, definition = self._snapshot, self.definition
         if not (self._may_have_dead_rows and snapshot.has_dead_rows):
             return None
@@ -167,7 +167,7 @@ class PageDirectory:
         return self._snapshot.dead_rows(self.definition.table_id) if self._may_have_dead_rows else 0
 
     def key(self, column: str) -> PhysicalKey:
-        """The key of a column's chain: the last of the stages that a name goes through.
+        """Return the key of a column's chain.
 
         Raises
         ------
@@ -180,7 +180,7 @@ class PageDirectory:
         return field.physical
 
     def chain_of(self, key: PhysicalKey) -> ColumnChain:
-        """The chain of a key; one that was never written has no pages."""
+        """Return the chain of a key. A chain without writes has no pages."""
         check_kind(key, tuple, "key", "a PhysicalKey")
         if len(key) != 2 or not all(type(each) is int for each in key):
             raise InvalidInputError(
@@ -191,7 +191,7 @@ class PageDirectory:
 
     @reopening
     def load(self, at_once: Mapper) -> None:
-        """The pages of all columns are loaded.
+        """Load the pages of all columns.
 
         Parameters
         ----------
@@ -207,7 +207,7 @@ class PageDirectory:
 
     @reopening
     def pages_from(self, column: str, start: int, stop: int) -> RunSlice:
-        """The pages of a column at positions [start, stop), with the row at which they begin.
+        """Return the pages of a column at positions [start, stop), and their first row.
 
         Raises
         ------
@@ -230,11 +230,11 @@ class PageDirectory:
 
     @reopening
     def latest(self, column: str) -> PageDescriptor | None:
-        """The last page of the column, or None while it has none."""
+        """Return the last page of the column, or None for an empty column."""
         return self.chain(column).latest()
 
     def locate_row(self, column: str, row: int) -> RowLocation:
-        """The page that holds a row, and the row's offset in it.
+        """Find the page that holds a row, and the offset of the row in it.
 
         Raises
         ------
@@ -292,7 +292,7 @@ class PageDirectory:
 
     @reopening
     def locate_range(self, column: str, start: int, end: int) -> list[PageSlice]:
-        """The pages that rows [start, end) touch, each with the offsets to read.
+        """Find the pages that rows [start, end) touch, each with the offsets to read.
 
         Raises
         ------
@@ -326,7 +326,7 @@ class PageDirectory:
         return then.range(name, l, r)
 
     def _directory_at(self, timestamp_us: int) -> PageDirectory:
-        """The directory of the same table as of a time, whatever the table was called then.
+        """Return the directory of the same table at a time, under any name.
 
         Raises
         ------
@@ -353,7 +353,7 @@ class PageDirectory:
 
     @reopening
     def lookup(self, page_id: str | int, column: str | None = None) -> PageDescriptor:
-        """The descriptor of a page by its id.
+        """Find the descriptor of a page by its id.
 
         Raises
         ------
@@ -382,7 +382,7 @@ class PageDirectory:
 
 
 def row_numbers(rows: ArrayLike, num_rows: int | None, table: str) -> NDArray[np.int64]:
-    """The rows that a caller names.
+    """Validate the row numbers of a caller.
 
     Parameters
     ----------

@@ -150,7 +150,7 @@ class ScanPlan:
 
 
 def explain_scan(source: RowReader, table: str, request: ScanRequest, filter_text: str) -> ScanPlan:
-    """What the scan would read; nothing of the pages is read for it.
+    """Explain what a scan would read, without reading pages.
 
     Notes
     -----
@@ -213,7 +213,7 @@ def explain_scan(source: RowReader, table: str, request: ScanRequest, filter_tex
 def _new_pages(
     source: RowReader, name: str, ranges: RowRanges, last: dict[str, int], later: bool
 ) -> tuple[PageRun, int]:
-    """The pages of a window, each once, but for the one that the window before has read already.
+    """Return the pages of a window, except one that the previous window has read.
 
     And how many at the beginning the scan asks for apart: one that a `later` window begins in the middle of
     could have been read by the window before, which is only known once that is done.

@@ -23,7 +23,7 @@ MARK = "live"
 
 
 def marks_of(definition: TableDefinition) -> TableDefinition:
-    """The liveness chain of a table as a table of one column."""
+    """Return the liveness chain of a table as a table of one column."""
     schema = pa.schema([with_field_id(pa.field(MARK, pa.bool_()), LIVENESS)])
     return TableDefinition(
         definition.table_id, definition.name, schema, 1, definition.namespace_id, aligned=False
@@ -31,7 +31,7 @@ def marks_of(definition: TableDefinition) -> TableDefinition:
 
 
 def only_live(table: pa.Table, live: Flags | None) -> pa.Table:
-    """The rows of a table that are live; all of them where `live` is None."""
+    """Return the live rows of a table; all rows if `live` is None."""
     if live is None:
         return table
     if not table.num_columns:
@@ -57,7 +57,7 @@ _TEXT = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
 def with_nulls(table: pa.Table, live: Flags) -> pa.Table:
-    """Some rows with nulls between them, where `live` is false."""
+    """Spread rows with nulls between them, where `live` is false."""
     place = np.cumsum(live) - 1
     columns = []
     for column in table.columns:

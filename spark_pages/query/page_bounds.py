@@ -153,8 +153,9 @@ def _decoded(kind: pa.DataType, column: pa.Array) -> pa.Array:
 
 
 def _may_contain_any(low: pa.Array, high: pa.Array, values: pa.Array) -> Flags:
-    """Which pages may hold one of some values, which increase: the least that is not below the lower bound
-    is not above the upper one.
+    """Mark the pages that may hold one of some increasing values.
+
+    The least value that is not below the lower bound must not exceed the upper bound.
     """
     found: Flags
     if not len(values):

@@ -52,7 +52,7 @@ class PageMeta:
 
     @classmethod
     def of(cls, batches: Sequence[pa.RecordBatch]) -> PageMeta:
-        """What the entries of some pages have, end to end; the metadata is that of the first."""
+        """Collect the entry metadata of pages, end to end, with the page metadata of the first."""
         return cls.joined([(cls._of_one(batch), batch.num_rows) for batch in batches])
 
     @classmethod
@@ -64,7 +64,7 @@ class PageMeta:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[PageMeta, int]]) -> PageMeta:
-        """What some entries and those behind them have; the metadata of pages is that of the first.
+        """Concatenate metadata, with the page metadata of the first.
 
         Parameters
         ----------
@@ -96,12 +96,12 @@ class PageMeta:
         )
 
     def copied(self) -> PageMeta:
-        """The same in memory of its own."""
+        """Copy the metadata to own memory."""
         prefix, suffix = (None if each is None else copied(each) for each in (self.prefix, self.suffix))
         return PageMeta(prefix, suffix, self.page)
 
     def slice(self, start: int, stop: int) -> PageMeta:
-        """That of entries [start, stop)."""
+        """Return the metadata of entries [start, stop)."""
         count = stop - start
         return PageMeta(
             None if self.prefix is None else self.prefix.slice(start, count),
@@ -110,7 +110,7 @@ class PageMeta:
         )
 
     def join_with(self, values: pa.Array) -> pa.Array:
-        """The values, or structs of them and what they have beside them: for cutting into pages."""
+        """Return the values, or structs of values and their metadata, for splitting into pages."""
         arrays = [values, *(each for each in (self.prefix, self.suffix) if each is not None)]
         if len(arrays) == 1:
             return values
@@ -156,7 +156,7 @@ def _joined(parts: Sequence[tuple[pa.Array | None, int]]) -> pa.Array | None:
 
 
 def group_by_metadata(pages: Sequence[Page]) -> list[list[Page]]:
-    """The pages, in order, in groups of neighbours whose pages have the same metadata."""
+    """Group neighbouring pages with the same page metadata, in order."""
     groups: list[list[Page]] = []
     metadata: object = None
     for page in pages:
@@ -208,7 +208,7 @@ def rows_with_meta(
 
 
 def _expand(of_pages: Sequence[pa.Array | None], counts: Sequence[int]) -> pa.ChunkedArray:
-    """What the entries of some pages have, in as few arrays as hold it; null where there is nothing."""
+    """Concatenate the metadata of entries, null where there is none, in as few arrays as possible."""
     if all(each is None for each in of_pages):
         return pa.chunked_array([pa.nulls(sum(counts), pa.binary())])
     arrays = [

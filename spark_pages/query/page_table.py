@@ -16,7 +16,7 @@ from spark_pages.model.run import PageRun
 
 
 def page_table(column: str, pages: RunSlice, position: int) -> pa.Table:
-    """A row for each page, in row order.
+    """Return a row for each page, in row order.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def block_edges(chains: Mapping[str, ColumnChain], by: str | int | None, num_row
 def blocks_of(
     chains: Mapping[str, ColumnChain], field_ids: Mapping[str, int], by: str | int | None, num_rows: int
 ) -> pa.Table:
-    """A row for each page and each block that holds rows of it, by block, column and position.
+    """Return a row for each page and each block that it overlaps, by block, column and position.
 
     Returns
     -------

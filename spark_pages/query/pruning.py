@@ -47,7 +47,7 @@ class CandidateSearch:
         return self._tree
 
     def ranges(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The rows [start, stop) in parts that end where one of the tree's columns has its next segment.
+        """Split rows [start, stop) where a column of the tree has its next segment.
 
         Notes
         -----
@@ -62,7 +62,7 @@ class CandidateSearch:
             row = end
 
     def rows(self, start: int, stop: int) -> RowRanges:
-        """The rows of [start, stop) that may meet the tree.
+        """Return the rows of [start, stop) that may meet the tree.
 
         Notes
         -----
@@ -114,7 +114,7 @@ class CandidateSearch:
 
 
 def merged(tree: Tree) -> Tree:
-    """The tree with nested alternatives as one list, and alternatives of one column as a list of its values.
+    """Flatten nested alternatives, and merge alternatives of one column into a list of values.
 
     So the cost of many alternatives is that of one list: ``a = 1 or a = 2 or a in (3, 4)`` is
     ``a in (1, 2, 3, 4)``.
@@ -141,7 +141,7 @@ def merged(tree: Tree) -> Tree:
 
 
 def _flat(tree: AllOf | AnyOf) -> Iterator[Tree]:
-    """The parts of a tree, in order, with those of parts of the same kind: chains of ``or`` may be deep."""
+    """Iterate over the leaves of nested parts of one kind: chains of ``or`` may be deep."""
     waiting: list[Tree] = [tree]
     while waiting:
         part = waiting.pop()
@@ -170,7 +170,7 @@ def _columns(tree: Tree) -> Iterator[str]:
 def candidates(
     source: RowReader, tree: Tree, start: int, stop: int, trace: ReadTrace | None = None
 ) -> Iterator[RowRanges]:
-    """The rows of [start, stop) that neither statistics nor bloom filters rule out, part by part, in order.
+    """Iterate over the rows of [start, stop) that statistics and bloom filters do not prune, in order.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def candidates(
 
 
 def rows_to_read(source: RowReader, tree: Tree, start: int, stop: int) -> RowRanges:
-    """The rows of [start, stop) that neither statistics nor bloom filters rule out."""
+    """Return the rows of [start, stop) that statistics and bloom filters do not prune."""
     search = CandidateSearch(source, tree)
     return _remaining_rows(source, search, search.tree, search.rows(start, stop), None)
 
@@ -286,6 +286,6 @@ def _touched(begins: NDArray[np.int64], ends: NDArray[np.int64], ranges: RowRang
 
 
 def _complement(ranges: NDArray[np.int64], start: int, stop: int) -> RowRanges:
-    """The rows of [start, stop) that are in none of the ranges, which increase."""
+    """Return the rows of [start, stop) outside of the increasing ranges."""
     bounds = np.stack([np.append(start, ranges[:, 1]), np.append(ranges[:, 0], stop)], axis=1)
     return RowRanges.joined(bounds)

@@ -74,7 +74,7 @@ class Reading:
     last: dict[int, tuple[Values, int]] = field(default_factory=dict)
 
     def after(self, row: int) -> Held:
-        """The pages, of this part and before, that reach over a row."""
+        """Return the pages of this part and earlier ones that extend past a row."""
         earlier = self.before() if self.before else {}
         return {page: held for page, held in {**earlier, **self.last}.items() if held[1] > row}
 
@@ -99,7 +99,7 @@ class RowReader:
         self.schema: pa.Schema = definition.bare_schema
 
     def schema_of(self, names: Sequence[str]) -> pa.Schema:
-        """The schema of some columns, in that order.
+        """Return the schema of columns, in the given order.
 
         Raises
         ------
@@ -114,13 +114,14 @@ class RowReader:
         return self.definition.table_id != CATALOG_TABLE or column not in RESOLVED
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
-        """Reads the same version from what is kept now; see `tables.reading.expiry`."""
+        """Reopen the same version on the retained objects; see `spark_pages.log.reopen`."""
         self.directory.reopen(missing)
 
     @reopening
     def pieces_at(self, names: Sequence[str], row: int, stop: int) -> list[RunSlice]:
-        """Pages of each column from the one that holds a row on, as far as one segment has them; not behind
-        `stop`.
+        """Return pages of each column from the one that holds a row up to the end of its segment.
+
+        None begins at or after `stop`.
         """
         return [next(self.directory.chain(name).runs(row, stop)) for name in names]
 
@@ -170,7 +171,7 @@ class RowReader:
     def slices(
         self, names: Sequence[str], ranges: RowRanges, reading: Reading, joined: bool = False
     ) -> pa.Table:
-        """The live rows of all ranges; see `all_slices`."""
+        """Read the live rows of all ranges; see `all_slices`."""
         live = self.live(ranges, reading.trace)
         rows = self.all_slices(names, ranges, reading, joined)
         return rows if live is None else only_live(rows, live)
@@ -179,7 +180,7 @@ class RowReader:
     def all_slices(
         self, names: Sequence[str], ranges: RowRanges, reading: Reading, joined: bool = False
     ) -> pa.Table:
-        """The rows of all ranges, dead ones too, in one fetch for all columns.
+        """Read the rows of all ranges, dead ones included, in one fetch for all columns.
 
         Returns
         -------
@@ -216,7 +217,7 @@ class RowReader:
 
     @reopening
     def take(self, names: Sequence[str], rows: NDArray[np.int64], reading: Reading) -> pa.Table:
-        """The rows asked for, dead ones too, in the order asked.
+        """Read rows, dead ones included, in the order given.
 
         Parameters
         ----------
@@ -277,7 +278,7 @@ class RowReader:
         order: NDArray[np.int64] | None,
         reading: Reading,
     ) -> pa.ChunkedArray:
-        """The rows wanted of one column, of which no more than some pages are held at a time."""
+        """Take rows of one column with a bounded number of pages in memory."""
         bounds, offsets = plan
         found: list[pa.Array] = []
         for first in range(0, run.num_pages, _PART_PAGES):
@@ -296,11 +297,11 @@ class RowReader:
 
     @reopening
     def page_batches(self, pages: Sequence[PageDescriptor], admit: bool = True) -> list[pa.RecordBatch]:
-        """Some pages, with what entries and pages have beside their values."""
+        """Read pages with the metadata of their entries and pages."""
         return self.pages.get_pages(pages, admit=admit) if pages else []
 
     def _small_read(self, names: Sequence[str], start: int, stop: int) -> list[list[PageSlice]] | None:
-        """The pages of a small read, found without numpy; None where it is not small."""
+        """Locate the pages of a small read without numpy; None for a larger read."""
         found = []
         for name in names:
             slices = self.directory.chain(name).small_range(start, stop, _FEW_PAGES)
@@ -312,7 +313,7 @@ class RowReader:
     def _small_slices(
         self, names: Sequence[str], slices: Sequence[Sequence[PageSlice]], stop: int, reading: Reading
     ) -> pa.Table:
-        """The rows up to `stop` of a small read, whose pages are known."""
+        """Read the rows up to `stop` of a small read whose pages are located."""
         pages = [piece.page for column in slices for piece in column]
         batches = iter(self.pages.get_pages(pages, admit=reading.admit, trace=reading.trace))
         schema = self.schema_of(names)
@@ -332,7 +333,7 @@ class RowReader:
 
     @reopening
     def page_values(self, column: str, pages: Sequence[PageDescriptor]) -> list[pa.Array]:
-        """The values of some pages of a column, page by page."""
+        """Read the values of pages of a column, page by page."""
         check_available(self.definition, [column])
         found = [batch.column(0) for batch in self.pages.get_pages(pages)] if pages else []
         return list(map(as_array, self._resolved(column, found, pages)))
@@ -373,7 +374,7 @@ class RowReader:
     def _resolved(
         self, column: str, pages: Sequence[Values], described: PageRun | Sequence[PageDescriptor]
     ) -> list[Values]:
-        """The values; of versions in table 0, where 0 stands for the commit that added the page, that one.
+        """Return the values; in table 0, replace version 0 by the commit that added the page.
 
         Of a column that has got another type, all under that.
 
@@ -414,5 +415,5 @@ def _times_first(run: PageRun) -> int:
 
 
 def rows_without_columns(count: int) -> pa.Table:
-    """A table of so many rows and no column."""
+    """Create a table of so many rows without columns."""
     return pa.table({"": pa.nulls(count)}).select([])

@@ -79,7 +79,7 @@ ROW = "_row"
 
 
 def scan_tables(source: RowReader, request: ScanRequest, trace: ReadTrace | None) -> Iterator[pa.Table]:
-    """The rows, window by window; windows without a row are left out."""
+    """Scan rows window by window, without empty windows."""
     yield from _scan(source, request, _whole, trace)
 
 
@@ -96,7 +96,7 @@ def first_rows(limit: int | None, parts: Iterable[pa.Table]) -> Iterator[pa.Tabl
 def scan_batches(
     source: RowReader, request: ScanRequest, trace: ReadTrace | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows as batches of one chunk for each column."""
+    """Scan rows as batches of one chunk for each column."""
     yield from _scan(source, request, _batches, trace)
 
 
@@ -138,14 +138,14 @@ def tested_columns(source: RowReader, request: ScanRequest) -> Sequence[str]:
 
 
 def needed_columns(source: RowReader, request: ScanRequest) -> Sequence[str]:
-    """The columns that are read, each once."""
+    """Return the columns to read, each once."""
     return list(dict.fromkeys([*tested_columns(source, request), *request.names]))
 
 
 def windows_of(
     source: RowReader, request: ScanRequest, trace: ReadTrace | None = None
 ) -> Iterator[RowRanges]:
-    """The rows that have to be looked at, window by window; the trace receives what bloom filters take."""
+    """Plan the windows of a scan. The trace records the bytes of bloom filters."""
     names = needed_columns(source, request)
     kinds = [source.schema.field(name).type for name in names]
     rows = request.start, request.stop
@@ -185,7 +185,7 @@ def _read_window(
 
 
 def _rows_of(source: RowReader, request: ScanRequest, ranges: RowRanges, reading: Reading) -> pa.Table:
-    """The live rows of some ranges, with their numbers where the request says."""
+    """Read the live rows of ranges, with their numbers if requested."""
     live = source.live(ranges, reading.trace)
     table = only_live(source.all_slices(request.names, ranges, reading, joined=True), live)
     if not request.numbered:
@@ -202,7 +202,7 @@ def _with_numbers(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
 def _filtered(
     source: RowReader, request: ScanRequest, parsed: ParsedFilter, ranges: RowRanges, reading: Reading
 ) -> pa.Table:
-    """The rows that pass the filter; pages of other columns are read only where they hold such a row."""
+    """Read the rows that pass the filter; other columns are read only for pages with such rows."""
     names = request.names
     tested = tested_columns(source, request)
     number = "row" + "_" * max(map(len, tested), default=0)  # no column has so long a name
@@ -238,7 +238,7 @@ def _batches(table: pa.Table, request: ScanRequest) -> list[pa.RecordBatch]:
 
 
 def batches_of(table: pa.Table) -> list[pa.RecordBatch]:
-    """The table as one batch, or as several where one cannot hold it."""
+    """Convert a table to one batch, or to several if one cannot hold it."""
     arrays = []
     for column in table.columns:
         try:
@@ -280,7 +280,7 @@ def plan_windows(
     batch_rows: int | None = None,
     sizes: tuple[int, int, int] = SHARED_WINDOW_BYTES,
 ) -> Iterator[RowRanges]:
-    """The rows that are to be read, in windows.
+    """Plan the windows of the rows to read.
 
     Parameters
     ----------
@@ -367,7 +367,7 @@ Job = Callable[[], Result]
 
 
 def prefetch(jobs: Iterator[Job[Result]], most: int) -> Iterator[Result]:
-    """The results of the jobs, in order.
+    """Iterate over the results of jobs, in order.
 
     Parameters
     ----------

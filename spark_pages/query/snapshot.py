@@ -114,7 +114,7 @@ class Snapshot:
         return as_datetime(dated(state.properties, state.version, state.timestamp_us))
 
     def lease(self, duration: timedelta, required: bool = True) -> ReaderLease[Snapshot]:
-        """The version stays readable so long, or until the block that the lease is used with ends.
+        """Keep the version readable for this duration, or until the end of the lease's ``with`` block.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class Snapshot:
         return self._take_lease(self, duration, required)
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
-        """Reads the same version from what is kept now; see `tables.reading.expiry`."""
+        """Reopen the same version on the retained objects; see `spark_pages.log.reopen`."""
         check_kind(missing, ObjectNotFoundError, "missing", "an ObjectNotFoundError")
         if self._open_again is None:
             raise missing
@@ -204,7 +204,7 @@ class Snapshot:
 
     @reopening
     def table(self, name: str) -> Table:
-        """A table by name.
+        """Open a table by name.
 
         Parameters
         ----------
@@ -230,17 +230,17 @@ class Snapshot:
         return self.table_of(definition)
 
     def namespaces(self) -> list[Namespace]:
-        """The namespaces, those first that every store has."""
+        """Return the namespaces, first those of every store."""
         self._on_read(CATALOG_TABLE)
         return [*BUILT_INS, *(namespace_of(each) for each in self.log.tables(NAMESPACE_NAMES))]
 
     def types(self) -> list[UserType]:
-        """The types that users made, by name."""
+        """Return the user-defined types by name."""
         self._on_read(CATALOG_TABLE)
         return [user_type(each) for each in self.log.tables(TYPE_NAMES)]
 
     def table_of(self, definition: TableDefinition) -> Table:
-        """The table that a definition of this version describes."""
+        """Open the table of a definition of this version."""
         check_kind(definition, TableDefinition, "definition", "a TableDefinition")
         self._on_read(definition.table_id)
 
@@ -266,7 +266,7 @@ class Snapshot:
         return known
 
     def watched(self, on_read: Callable[[TableId], object]) -> Snapshot:
-        """The same, which tells of each table that is asked for; table 0 stands for the catalog.
+        """Return a snapshot that reports each requested table; table 0 stands for the catalog.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ class Snapshot:
         return shown
 
     def uncommitted(self, open_again: Callable[[int], LogSnapshot]) -> Snapshot:
-        """The same as a transaction sees it, with what it has staged; it cannot be pickled.
+        """Return the snapshot with the staged changes of a transaction; it cannot be pickled.
 
         Parameters
         ----------

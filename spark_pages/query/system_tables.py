@@ -140,7 +140,7 @@ class SystemTable(Table):
         return super(SystemTable, self._chosen(0, None, filter))._scan_few(columns, filter, batch_rows, trace)
 
     def _chosen(self, start: int, stop: int | None, filter: Filter | None) -> SystemTable:
-        """The table with no more rows than the filter may let pass; itself where rows are told by number."""
+        """Return the table with only the rows that may pass the filter; itself for row numbers."""
         parsed = self._parse(filter)
         if parsed is None or start or stop is not None or self.definition.name not in _NAMED_BY:
             return self
@@ -193,7 +193,7 @@ def _is_never(tree: Tree) -> bool:
 
 
 def _values(condition: Condition) -> list[object]:
-    """What a column is to be equal to one of."""
+    """Return the values that a condition compares a column to by equality."""
     given = condition.value if condition.operator == "in" else [condition.value]
     return [value.as_py() if isinstance(value, pa.Scalar) else value for value in given]
 
@@ -214,7 +214,7 @@ class _Chains(LogSnapshot):
         return len(self._rows) + len(self._before.get("name", ()))
 
     def chain(self, key: ChainKey) -> ColumnChain:
-        """The chain of a column."""
+        """Return the chain of a column."""
         known = self._made.get(key)
         if known is None:
             column = self._columns[key[1]]
@@ -228,7 +228,7 @@ class _Chains(LogSnapshot):
 def _pages(
     rows: CatalogRows, kind: pa.DataType, build: Make, before: Sequence[Any], field_id: int
 ) -> list[PageRun]:
-    """The pages of one column."""
+    """Return the pages of one column."""
     values = build(rows) if len(rows) else pa.array([], kind)
     if before:
         values = pa.concat_arrays([pa.array(before, kind), values.cast(kind)])

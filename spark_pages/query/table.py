@@ -305,8 +305,7 @@ class Table(TableViews):
         filter: Filter | None = None,
         batch_rows: int | None = None,
     ) -> ScanPlan:
-        """What `scan` with the same arguments would read as things stand: pages, runs, requests, bytes, cache
-        hits.
+        """Explain what `scan` with these arguments would read: pages, runs, requests, bytes, cache hits.
 
         A method of its own, because `scan` gives a plain `pyarrow.RecordBatchReader`, to which nothing can be
         added and which DuckDB, Polars and pandas know. What a scan has read in the end is in its ``trace``.
@@ -443,7 +442,7 @@ class Table(TableViews):
         return blocks_of(chains, self.definition.field_ids, by, self.end_row)
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
-        """Reads the same version from what is kept now; see `tables.reading.expiry`."""
+        """Reopen the same version on the retained objects; see `spark_pages.log.reopen`."""
         self.directory.reopen(missing)
 
     @property
@@ -474,32 +473,32 @@ class Table(TableViews):
         return location_of(self._namespace())
 
     def page_values(self, column: str, pages: Sequence[PageDescriptor]) -> list[pa.Array]:
-        """The values of some pages of a column, page by page."""
+        """Read the values of pages of a column, page by page."""
         column = find_column(self.definition, column)
         return self._source.page_values(column, as_list(pages, PageDescriptor, "pages", "page descriptors"))
 
     def candidate_rows(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:
-        """The rows that statistics cannot rule out."""
+        """Return the rows that statistics do not prune."""
         start, stop = self._row_range(start, stop)
         return CandidateSearch(self._source, self._parse_one(filter).tree).rows(start, stop)
 
     def rows_in(self, columns: Iterable[str], ranges: RowRanges) -> pa.Table:
-        """The rows of some ranges, in order; the caches are left to others."""
+        """Read the rows of ranges, in order, without filling caches."""
         check_kind(ranges, RowRanges, "ranges", "RowRanges")
         return self._source.slices(find_columns(self.definition, columns), ranges, Reading(admit=False))
 
     def filter_columns(self, filter: Filter | None) -> Sequence[str]:
-        """The columns that a filter reads, which is known to fit the table."""
+        """Return the columns of a filter that fits the table."""
         parsed = self._parse(filter)
         return find_columns(self.definition, parsed.columns) if parsed is not None else ()
 
     def rows_to_read(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:
-        """The rows that neither statistics nor bloom filters rule out."""
+        """Return the rows that statistics and bloom filters do not prune."""
         start, stop = self._row_range(start, stop)
         return rows_to_read(self._source, self._parse_one(filter).tree, start, stop)
 
     def _namespace(self) -> TableDefinition | None:
-        """What tells of the table's namespace, where users made that."""
+        """Return the definition of the table's namespace, if users created it."""
         if self._log is None or self.definition.namespace_id in BUILT_IN.values():
             return None
         return self._log.table((NAMESPACE_NAMES, self.definition.namespace))
@@ -515,7 +514,7 @@ class Table(TableViews):
         return parsed
 
     def _parse(self, given: Filter | None) -> ParsedFilter | None:
-        """The filter, tried on no rows and a row of nulls: one that does not fit is refused at once."""
+        """Parse a filter, and try it on no rows and on a row of nulls, to refuse an unfit one at once."""
         parsed = parse_filter(given, self.schema, visible_table(self.definition))
         if parsed is not None:
             kinds = self._source.schema_of(self._exact(parsed.columns))
@@ -585,7 +584,7 @@ class Table(TableViews):
 
 
 def _row_of_nulls(schema: pa.Schema) -> pa.Table:
-    """What Arrow tests in full: without rows it does not see, for example, that a time lacks its zone."""
+    """Create a row of nulls: on no rows Arrow misses, for example, a time without its zone."""
     return pa.table([null_column(field.type, 1) for field in schema], schema=schema)
 
 

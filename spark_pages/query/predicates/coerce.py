@@ -40,7 +40,7 @@ class Side:
 
 
 def kind_of(expression: pc.Expression, schema: pa.Schema) -> pa.DataType | None:
-    """The type that an expression has over some columns; None where it does not fit them."""
+    """Return the type of an expression over some columns; None if it does not fit them."""
     from pyarrow.acero import (  # noqa: PLC0415 - imports pandas and pyarrow.dataset
         Declaration,
         ProjectNodeOptions,
@@ -123,7 +123,7 @@ def as_exact_integer(expression: pc.Expression) -> pc.Expression:
 
 
 def _literal_like(side: Side, other: pa.DataType | None) -> Side:
-    """A number that stands in the text, as it fits to what stands beside it; anything else as it is."""
+    """Cast a literal number to the type of the other side; return anything else unchanged."""
     if side.number is None or other is None:
         return side
     exponent = "e" in side.number.lower()

@@ -25,7 +25,7 @@ _FEW_ROWS = 1 << 16
 
 
 def passing(table: pa.Table, test: Predicate) -> pa.Table:
-    """The rows for which the test is true, in order.
+    """Return the rows that pass a test, in order.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def _rows_that_pass(table: pa.Table, odd: list[str], test: Predicate) -> NDArray
 
 
 def select_rows(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
-    """The values of some rows, which increase; chunk by chunk, as one array may not hold them."""
+    """Return the values of increasing rows, chunk by chunk, because one array may not hold them."""
     ends = np.cumsum([len(chunk) for chunk in column.chunks], dtype=np.int64)
     cuts = np.searchsorted(rows, ends)
     parts = []
@@ -106,7 +106,7 @@ def tested_schema(schema: pa.Schema) -> pa.Schema:
 
 @lru_cache(256)
 def _tested_type(kind: pa.DataType) -> pa.DataType:
-    """A type for which Arrow has all kernels, of the same values; the type itself where it has them."""
+    """Return a type with the same values for which Arrow has all kernels; the type itself if it has."""
     tested = _tested_type(plain_type(kind)) if pa.types.is_run_end_encoded(kind) else _wider(kind)
     return tested if tested == kind or _casts(kind, tested) else kind
 
@@ -123,7 +123,7 @@ def _casts(kind: pa.DataType, tested: pa.DataType) -> bool:
 
 
 def _without_runs(array: pa.Array) -> pa.Array:
-    """The values that runs stand for, and those that dictionaries do, at any depth."""
+    """Decode run-end and dictionary encoding at any depth."""
     plain = plain_values(array)
     if not has_runs(plain.type):
         return plain

@@ -162,7 +162,7 @@ class _Opened:
     inside: int = 0
 
     def closed(self, stop: int) -> _Call:
-        """The call."""
+        """Return the completed call."""
         depth = 1 + max(map(_depth, self.arguments), default=0)
         if self.function in _CHAINS:
             conditions = sum(max(1, _conditions(part)) for part in self.arguments)
@@ -188,7 +188,7 @@ class _Written:
         self._batch = batch
 
     def root(self) -> _Node:
-        """The expression as a tree.
+        """Return the expression as a tree.
 
         Raises
         ------
@@ -239,7 +239,7 @@ class _Written:
         return self._read_back("", [node])
 
     def _grouped(self, function: str, parts: tuple[_Node, ...]) -> Iterator[Predicate]:
-        """The parts of a chain, of which neighbours are joined as far as they stay small."""
+        """Iterate over the parts of a chain, with neighbours joined while they stay small."""
         group: list[_Node] = []
         size = 0
         for part in parts:
@@ -255,7 +255,7 @@ class _Written:
             yield self._read_back(function, group)
 
     def _read_back(self, function: str, nodes: list[_Node]) -> pc.Expression:
-        """The expression of some nodes, with a function between each two."""
+        """Return the expression of nodes, joined by a function."""
         columns: list[pa.Array] = []
         words: list[tuple[str, str]] = []
         for word, value in self._joined(function, nodes):
@@ -312,7 +312,7 @@ def _conditions(node: _Node) -> int:
 
 
 def _plain(option: pa.Scalar) -> Any:
-    """An option; lists stay Arrow's values, of which Python cannot hold all."""
+    """Return an option. Lists stay Arrow values, because Python cannot hold all of them."""
     if not isinstance(option, pa.ListScalar):
         return option.as_py()
     return [value if value.is_valid else None for value in option.values or ()]

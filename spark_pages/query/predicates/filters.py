@@ -65,7 +65,7 @@ class ParsedFilter:
     shown: str
 
     def passing(self, rows: pa.Table, table: str) -> pa.Table:
-        """The rows that pass, in order.
+        """Return the rows that pass, in order.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class ParsedFilter:
 def parse_filter(
     given: Filter | None, schema: pa.Schema | None = None, table: VisibleTable | None = None
 ) -> ParsedFilter | None:
-    """What a caller wrote, checked.
+    """Parse and validate the filter of a caller.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ class JoinedPredicate:
     parts: tuple[Predicate, ...]
 
     def __invert__(self) -> JoinedPredicate:
-        """The opposite: by De Morgan, which holds where null is unknown too."""
+        """Negate by De Morgan, which holds for unknown values too."""
         return JoinedPredicate(_OPPOSITE[self.function], tuple(~part for part in self.parts))
 
 
@@ -53,7 +53,7 @@ Predicate: TypeAlias = pc.Expression | JoinedPredicate
 
 
 def evaluated(table: pa.Table, test: Predicate) -> pa.ChunkedArray:
-    """What a test says of each row: true, false or null.
+    """Evaluate a test for each row: true, false or null.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def evaluated(table: pa.Table, test: Predicate) -> pa.ChunkedArray:
 
 
 def balanced(parts: Sequence[Any], join: Callable[[Any, Any], Any]) -> Any:
-    """The parts joined to a tree that is as deep as the logarithm of their number."""
+    """Join parts to a tree of logarithmic depth."""
     left = list(parts)
     while len(left) > 1:
         pairs = [join(one, two) for one, two in zip(left[::2], left[1::2], strict=False)]
@@ -84,7 +84,7 @@ def balanced(parts: Sequence[Any], join: Callable[[Any, Any], Any]) -> Any:
 
 
 def serialized(expression: pc.Expression) -> pa.Buffer:
-    """The expression as Arrow writes it down.
+    """Serialize the expression as Arrow does.
 
     Notes
     -----

@@ -14,7 +14,7 @@ _NANOSECOND_DIGITS = 9
 
 
 def exact_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """The values under another type, none of them rounded: the test of a row does not round them either.
+    """Cast values without rounding, as the test of a row does not round either.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def array_of_values(values: list[pa.Scalar]) -> pa.Array:
 
 
 def with_nanoseconds(values: Sequence[Any]) -> list[Any]:
-    """The values, of which those of pandas that have nanoseconds are Arrow's, and then all beside them.
+    """Convert pandas values with nanoseconds to Arrow values, and then all values beside them.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def is_quoted_type(kind: pa.DataType) -> bool:
 
 
 def value_of_text(text: str, kind: pa.DataType) -> pa.Scalar:
-    """The value of a type that stands in quotes; a time without a zone is one of UTC."""
+    """Parse a quoted value of a type. A time without a zone is UTC."""
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         try:
             return pa.scalar(text).cast(kind)
@@ -120,7 +120,7 @@ def times_of_text(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _time_of_text(text: str, kind: pa.DataType) -> pa.Scalar:
-    """A time of day, in the unit of the type, or in nanoseconds where it is finer than that."""
+    """Parse a time of day in the unit of the type, or in nanoseconds if it is finer."""
     clock, _, fraction = text.strip().partition(".")
     if (fraction and not fraction.isdigit()) or len(fraction) > _NANOSECOND_DIGITS:
         raise ValueError("expected no zone, and up to 9 digits behind the second")

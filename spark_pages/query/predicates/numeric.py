@@ -32,7 +32,7 @@ def is_number(kind: pa.DataType | None) -> bool:
 
 
 def number_of(value: Any) -> Number | None:
-    """The value, of Python, numpy or Arrow, as a number of Python; None if it is none."""
+    """Convert a number of Python, numpy or Arrow to a Python number; None for other values."""
     if type(value) in _PLAIN:  # thousands stand in a list
         plain: Number = value
         return plain
@@ -48,7 +48,7 @@ def number_of(value: Any) -> Number | None:
 
 
 def fit_comparison(operator: str, value: Any, kind: pa.DataType) -> tuple[str, Any]:
-    """The comparison that holds for the same values of the type, with a value of that type.
+    """Return the comparison that holds for the same values of the type, with a value of that type.
 
     Parameters
     ----------
@@ -89,14 +89,14 @@ def fit_members(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
 
 
 def scalar_of(value: Any, kind: pa.DataType) -> Any:
-    """What `fit_comparison` gave, for an Arrow expression; what is no number as it is."""
+    """Convert the result of `fit_comparison` for an Arrow expression; keep what is no number."""
     if number_of(value) is None or not is_number(kind):
         return value
     return pa.scalar(value, literal_type(kind))
 
 
 def literal_type(kind: pa.DataType) -> pa.DataType:
-    """The type of a number that is compared with such values: floats are compared as doubles."""
+    """Return the type of a number compared with such values: floats compare as doubles."""
     return pa.float64() if pa.types.is_floating(kind) else kind
 
 

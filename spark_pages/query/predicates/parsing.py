@@ -109,7 +109,7 @@ class Grammar(DuckDB):
             return query
 
         def _parse_types(self, *given: Any, **named: Any) -> exp.Expr | None:
-            """A type; of a name in quotes the type of exactly that name, of which no other word is read."""
+            """Parse a type. A quoted name is the type of exactly that name."""
             word = self._curr
             found = super()._parse_types(*given, **named)
             quoted = word is not None and word.token_type == TokenType.IDENTIFIER
@@ -119,7 +119,7 @@ class Grammar(DuckDB):
             return found
 
         def _parse_positive(self) -> exp.Expr | None:
-            """What stands behind a plus, which sqlglot would leave out; DuckDB refuses it before text."""
+            """Parse the operand of a plus, which sqlglot would drop; DuckDB refuses a plus before text."""
             if self._curr.token_type == TokenType.NUMBER:
                 return self._parse_unary()
             operand = self._parse_unary()
@@ -128,7 +128,7 @@ class Grammar(DuckDB):
             return exp.Anonymous(this="+", expressions=[operand])
 
         def _at_version(self, table: Any) -> Any:
-            """The table with the version that stands behind it, as in ``t@v7`` or ``t@20260131180000000``."""
+            """Parse a table with its version, as in ``t@v7`` or ``t@20260131180000000``."""
             at, word = self._curr, self._next
             beside = at.start == self._prev.end + 1 and word.start == at.end + 1
             if not isinstance(table, exp.Table) or at.text != "@" or not beside:
@@ -164,7 +164,7 @@ class Grammar(DuckDB):
 
 
 def parse(text: str) -> exp.Expr:
-    """The tree of the one statement that the text holds.
+    """Parse a text that holds one statement.
 
     Raises
     ------
@@ -206,7 +206,7 @@ def parse(text: str) -> exp.Expr:
 
 
 def not_understood(node: exp.Expr, what: str | None, text: str) -> InvalidInputError:
-    """The error for a piece of a statement that has no meaning here."""
+    """Create the error for an unsupported part of a statement."""
     hint = None
     if isinstance(node, exp.Anonymous) and what is None:
         name = node.name.lower()
@@ -222,7 +222,7 @@ def not_understood(node: exp.Expr, what: str | None, text: str) -> InvalidInputE
 
 
 def tokens(text: str) -> list[Token]:
-    """The words of a statement.
+    """Split a statement into tokens.
 
     Raises
     ------
@@ -240,7 +240,7 @@ def tokens(text: str) -> list[Token]:
 
 
 def for_duckdb(text: str, tree: exp.Expr) -> str:
-    """The query that ends a statement, for DuckDB: no versions of tables, and names in its quotes.
+    """Write the query that ends a statement for DuckDB: no table versions, and quoted names.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ def for_duckdb(text: str, tree: exp.Expr) -> str:
 
 
 def _query_begins(words: list[Token]) -> int:
-    """The place of the first word that DuckDB would know: behind AS, where a table is made of a query."""
+    """Return the index of the first token for DuckDB: after AS, if a table is created from a query."""
     said = [word.text.upper() for word in words]
     if said[0] != "CREATE":
         return 0
@@ -275,7 +275,7 @@ def _query_begins(words: list[Token]) -> int:
 
 
 def quoted_name(name: str) -> str:
-    """The name in quotes."""
+    """Quote a name."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -295,7 +295,7 @@ def _version_words(words: list[Token]) -> int:
 
 
 def unreadable(text: str, error: ParseError, kind: str = "statement") -> InvalidInputError:
-    """What is wrong with a text that sqlglot cannot parse, and where."""
+    """Create the error for a text that sqlglot cannot parse, with the position."""
     if not error.errors:
         return InvalidInputError(
             f"Cannot read the {kind} {shown(text)}: there is nothing in it.",
@@ -317,12 +317,12 @@ def unreadable(text: str, error: ParseError, kind: str = "statement") -> Invalid
 
 
 def written(node: exp.Expr) -> str:
-    """The text of a node, for people."""
+    """Write a node for people."""
     return node.sql(dialect=Grammar, unsupported_level=ErrorLevel.IGNORE, normalize_functions="lower")
 
 
 def rewritten(node: exp.Expr) -> str:
-    """The text of a node, for DuckDB.
+    """Write a node for DuckDB.
 
     Raises
     ------
@@ -339,7 +339,7 @@ def rewritten(node: exp.Expr) -> str:
 
 
 def chain(root: exp.Expr) -> list[exp.Expr]:
-    """The parts of a chain of AND or OR, in order: sqlglot's tree of it is as deep as the chain is long."""
+    """Return the operands of a chain of AND or OR, in order. sqlglot's tree is as deep as the chain."""
     parts: list[exp.Expr] = []
     left = [root]
     while left:
@@ -354,7 +354,7 @@ def chain(root: exp.Expr) -> list[exp.Expr]:
 
 
 def located(error: SparkPagesError, node: exp.Expr, text: str) -> SparkPagesError:
-    """The same error, with the place in the statement where the node stands."""
+    """Add the position of the node in the statement to an error."""
     place = place_of(node, text)
     if place is None:
         return error
@@ -373,6 +373,6 @@ def place_of(node: exp.Expr, text: str) -> tuple[int, int] | None:
 
 
 def shown(text: str, most: int = 120) -> str:
-    """The text in quotes, cut where it is long."""
+    """Quote text, and shorten it if it is long."""
     text = " ".join(text.split())
     return repr(text if len(text) <= most else text[: most - 1] + "…")

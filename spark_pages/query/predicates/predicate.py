@@ -58,7 +58,7 @@ class Condition:
         return self.field.physical
 
     def fitted_to(self, kind: pa.DataType) -> Condition:
-        """The condition that holds for the same values of a column of the type, with numbers of that type."""
+        """Return the condition that holds for the same values of a column of this type."""
         if self.operator in ("in", "not in"):
             return replace(self, value=fit_members(self.value, kind))
         if self.operator in ("is null", "is not null"):
@@ -67,7 +67,7 @@ class Condition:
         return replace(self, operator=operator, value=value)
 
     def expression(self, kind: pa.DataType | None = None) -> pc.Expression:
-        """The same as an Arrow expression.
+        """Convert the condition to an Arrow expression.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ def any_of(parts: Iterable[Tree]) -> Tree:
 
 
 def _with_lists(parts: list[Tree]) -> list[Tree]:
-    """The parts, with one list for all values of a type that a column is compared to by ``==``."""
+    """Merge comparisons of a column by ``==`` into one list for each type of value."""
     listed: dict[tuple[str, LogicalFieldId | None, Any], list[Any]] = {}
     others: list[Tree] = []
     for part in parts:
@@ -183,7 +183,7 @@ def _is_listable(value: Any) -> bool:
 
 
 def beginning_with(column: str, prefix: str) -> tuple[Condition, ...]:
-    """What text that begins so meets: all of these. Of a null they do not know, as `starts_with` does not."""
+    """Return conditions that text with this prefix meets. They are unknown for null, as `starts_with` is."""
     least = Condition(column, ">=", prefix)
     if not prefix:
         return (least,)
@@ -194,7 +194,7 @@ def beginning_with(column: str, prefix: str) -> tuple[Condition, ...]:
 
 
 def resolved(tree: Tree, table: VisibleTable) -> Tree:
-    """The tree with the field id of each column, and its name as the table spells it.
+    """Resolve the columns of a tree to field ids and exact names.
 
     Raises
     ------

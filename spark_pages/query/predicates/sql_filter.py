@@ -76,7 +76,7 @@ FUNCTIONS = (
 
 
 def parse_sql(text: str, schema: pa.Schema, table: VisibleTable | None = None) -> pc.Expression:
-    """The Arrow expression that the text means.
+    """Parse a SQL condition to an Arrow expression.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class _Translator:
         self._seen = IdentifierContext((table,))
 
     def expression(self, node: exp.Expr, kind: pa.DataType | None = None) -> pc.Expression:
-        """The expression of a node; literals become values of `kind`, where that is given."""
+        """Translate a node; literals become values of `kind`, if it is given."""
         found = self._plain(node, kind)
         return ~found if node.args.get("negate") else found
 
@@ -257,7 +257,7 @@ class _Translator:
         return [column, *fields_called(found.path, column, self._schema.field(column).type)]
 
     def _side(self, node: exp.Expr) -> Side:
-        """What stands on one side of an operator, with its type."""
+        """Translate one side of an operator, with its type."""
         number = number_in(node)
         expression = self._decoded(node)
         if number is not None:
@@ -275,7 +275,7 @@ class _Translator:
         return None if found is None else plain_type(found)
 
     def _column(self, node: exp.Expr) -> str | None:
-        """The column that a node is, if it is one and not a field inside of it."""
+        """Return the column that a node names, unless it names a nested field."""
         while isinstance(node, exp.Paren):
             node = node.this
         if not isinstance(node, exp.Column):
@@ -284,7 +284,7 @@ class _Translator:
         return first if first in self._tested.names and not rest else None
 
     def _decoded(self, node: exp.Expr, kind: pa.DataType | None = None) -> pc.Expression:
-        """The expression of a node; a dictionary column as its values, which is what functions take."""
+        """Translate a node, and decode a dictionary column, as functions require."""
         found = self.expression(node, kind)
         column = self._column(node)
         if column is None or not pa.types.is_dictionary(self._tested.field(column).type):
@@ -292,7 +292,7 @@ class _Translator:
         return found.cast(self._tested.field(column).type.value_type)
 
     def of_kind(self, node: exp.Expr, kind: pa.DataType) -> pc.Expression:
-        """The expression of a node where a kind is needed, of which a null without a type is one."""
+        """Translate a node that must have a type, as a null does not."""
         found = self._decoded(node)
         return pc.scalar(pa.scalar(None, kind)) if self._is_null(node, found) else found
 
@@ -305,7 +305,7 @@ class _Translator:
         return isinstance(node, exp.Null) and expression is not None
 
     def _type_written(self, nodes: Sequence[exp.Expr]) -> pa.DataType:
-        """The type that Arrow gives to the first constant."""
+        """Return Arrow's type for the first constant."""
         constants = [node for node in nodes if is_constant(node)]
         known = constants and isinstance(constants[0], exp.Literal)
         return self._value(constants[0], None).type if known else pa.null()
@@ -318,7 +318,7 @@ class _Translator:
         one: pc.Expression | None = None,
         two: pc.Expression | None = None,
     ) -> pc.Expression:
-        """A comparison; what stands in the text takes the type of what it is compared with.
+        """Translate a comparison; literals take the type of the other side.
 
         `one` and `two` are the expressions of both sides, where there are such already: to make them anew
         would take twice as long for each level of a text that is nested.
@@ -499,7 +499,7 @@ class _Translator:
         raise self._wrong(f"expected text in quotes, found {node.sql()}", node)
 
     def refused(self, node: exp.Expr, what: str | None = None) -> InvalidInputError:
-        """The error for a node that is not understood."""
+        """Create the error for an unsupported node."""
         told = what or shown(written(node)).strip("\"'")
         return self._wrong(f"{told} is not known here", node, hint=f"There are the functions {FUNCTIONS}.")
 

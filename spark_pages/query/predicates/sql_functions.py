@@ -146,7 +146,7 @@ def takes_type(node: exp.Expr) -> bool:
 
 
 def literal_number(number: str, kind: pa.DataType) -> Number:
-    """The number that is written so, beside values of a type."""
+    """Convert a literal number for values of a type."""
     if number.lstrip("-").isdigit():
         return int(number)
     return float(number) if pa.types.is_floating(kind) else Decimal(number)

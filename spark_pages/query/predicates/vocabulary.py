@@ -186,6 +186,6 @@ def _is_pure(call: exp.Anonymous) -> bool:
 
 
 def _words(what: exp.Expr | str) -> str:
-    """The name of a node or an argument, as SQL would say it."""
+    """Return the SQL name of a node or argument."""
     name = what if isinstance(what, str) else what.key
     return name.strip("_").replace("_", " ").upper()
