@@ -80,7 +80,7 @@ pages.groupBy("column").count().orderBy("column").limit(4).collect()
 # First what would be done, then the deed. The driver plans and commits, executors write. From a shell:
 #
 # ```console
-# spark-submit "$(python -m spark_pages.spark.where)" compact_pages URL --table flights --dry-run
+# spark-submit $(python -m spark_pages.spark.where) compact_pages URL --table flights --dry-run
 # ```
 
 # %%

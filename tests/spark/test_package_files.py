@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -11,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from spark_pages.job_result import USAGE
+from spark_pages.spark import where
 from spark_pages.spark.job import JOBS
 from spark_pages.spark.jobs.__main__ import main
-from spark_pages.spark.package_files import CONF, ENTRY
+from spark_pages.spark.package_files import CONF, ENTRY, LOGGING
+from spark_pages.spark.where import job_words
 from tests import PROJECT
 
 PROFILES = ("spark-defaults.conf", "spark-kubernetes.conf", "spark-s3.conf", "spark-yarn.conf")
@@ -42,13 +45,40 @@ def test_the_profiles_of_the_project_are_those_of_the_package() -> None:
     assert shipped.keys() == {"log4j2.properties", *PROFILES}
 
 
-@pytest.mark.parametrize(("arguments", "expected"), [([], ENTRY), (["entry"], ENTRY), (["conf"], CONF)])
-def test_where_prints_a_path_and_nothing_else(arguments: list[str], expected: Path, tmp_path: Path) -> None:
+QUIET = f"spark.driver.defaultJavaOptions=-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [([], ["--conf", QUIET, str(ENTRY)]), (["entry"], [str(ENTRY)]), (["conf"], [str(CONF)])],
+)
+def test_where_prints_words_of_a_command_line_and_nothing_else(
+    arguments: list[str], expected: list[str], tmp_path: Path
+) -> None:
     command = [sys.executable, "-W", "error", "-m", "spark_pages.spark.where", *arguments]
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
 
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=bare)
 
-    assert (done.stdout, done.stderr) == (f"{expected}\n", "")
+    assert (done.stdout.splitlines(), done.stderr) == (expected, "")
+
+
+@pytest.mark.parametrize("name", ["log4j2.properties", "log4j2.xml", "log4j2-test.yaml"])
+def test_a_logging_configuration_of_the_caller_is_left_alone(name: str, tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / name).touch()
+
+    assert job_words({"SPARK_CONF_DIR": str(tmp_path / "conf")}) == [str(ENTRY)]
+    assert job_words({"SPARK_HOME": str(tmp_path)}) == [str(ENTRY)]
+    assert job_words({"SPARK_HOME": str(tmp_path), "SPARK_CONF_DIR": "/nowhere"}) != [str(ENTRY)]
+
+
+def test_a_path_with_a_blank_is_printed_alone_so_that_it_can_be_quoted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(where, "ENTRY", Path("/opt/my programs/__main__.py"))
+
+    assert job_words({}) == ["/opt/my programs/__main__.py"]
 
 
 @pytest.mark.parametrize("job", JOBS)

@@ -74,6 +74,31 @@ def test_a_job_as_the_documents_have_it_says_nothing_but_its_result(history: His
 
 @needs_java
 @pytest.mark.slow
+def test_the_one_line_entry_logs_its_beginning_and_end_alone(history: History, tmp_path: Path) -> None:
+    programs = f"{Path(pyspark.__file__).parent / 'bin'}:{Path(sys.executable).parent}"
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    line = f"spark-submit $(python -m spark_pages.spark.where) verify {history.url}"
+
+    ended = subprocess.run(
+        ["sh", "-c", line],  # the shell splits what `where` prints
+        cwd=tmp_path,
+        env={**bare, "PATH": f"{programs}:{bare['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    said = [re.sub(r"^20\S+ ", "", each) for each in ended.stderr.splitlines()]
+    of_the_jvm, began, *between, done = said
+    assert of_the_jvm.startswith("WARNING: Using incubator modules")  # no setting prevents it
+    assert (began, done[:16]) == ("verify: started", "verify: done in ")
+    assert all(each.startswith("verify: ") for each in between)  # a busy machine takes more than ten seconds
+    assert json.loads(ended.stdout)["ok"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_java
+@pytest.mark.slow
 def test_a_job_tells_its_phases_at_the_terminal_that_spark_submit_has_and_its_result_apart(
     own_history: History,
 ) -> None:

@@ -46,7 +46,7 @@ def ran(environment: Path, folder: Path, *command: str) -> subprocess.CompletedP
     done = subprocess.run(
         [str(environment / command[0]), *command[1:]],
         cwd=folder,
-        env={**shown, "PATH": path, "SPARK_CONF_DIR": where(environment, "conf")},
+        env={**shown, "PATH": path},
         capture_output=True,
         text=True,
         check=False,
@@ -55,17 +55,17 @@ def ran(environment: Path, folder: Path, *command: str) -> subprocess.CompletedP
     return done
 
 
-def where(environment: Path, what: str) -> str:
-    command = [str(environment / "python"), "-m", "spark_pages.spark.where", what]
+def words_of_a_job(environment: Path) -> list[str]:
+    command = [str(environment / "python"), "-m", "spark_pages.spark.where"]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, cwd="/", env=bare_environment()
     )
-    return done.stdout.strip()
+    return done.stdout.split()
 
 
 def job(environment: Path, folder: Path, name: str, *arguments: str) -> tuple[dict[str, Any], list[str]]:
     """Submit a job as the documents say; gives its result, and what it wrote to stderr."""
-    done = ran(environment, folder, "spark-submit", where(environment, "entry"), name, "store", *arguments)
+    done = ran(environment, folder, "spark-submit", *words_of_a_job(environment), name, "store", *arguments)
     result: dict[str, Any] = json.loads(done.stdout)
     return result, [line for line in done.stderr.splitlines() if "incubator modules" not in line]
 

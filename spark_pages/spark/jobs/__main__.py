@@ -1,6 +1,6 @@
 """The entry for ``spark-submit``: runs the job whose name comes first.
 
-spark-submit "$(python -m spark_pages.spark.where)" verify URL
+spark-submit $(python -m spark_pages.spark.where) verify URL
 """
 
 from __future__ import annotations

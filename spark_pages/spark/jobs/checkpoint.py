@@ -1,6 +1,6 @@
 """Write a checkpoint, so that readers open the newest version without the commits before it.
 
-spark-submit "$(python -m spark_pages.spark.where)" checkpoint URL [--publish] [--local] [--dry-run]
+spark-submit $(python -m spark_pages.spark.where) checkpoint URL [--publish] [--local] [--dry-run]
 """
 
 from __future__ import annotations

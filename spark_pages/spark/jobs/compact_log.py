@@ -1,6 +1,6 @@
 """Bundle commits, so that readers fetch long stretches of the log by few requests.
 
-spark-submit "$(python -m spark_pages.spark.where)" compact_log URL [--dry-run]
+spark-submit $(python -m spark_pages.spark.where) compact_log URL [--dry-run]
 """
 
 from __future__ import annotations

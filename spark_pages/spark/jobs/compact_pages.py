@@ -1,6 +1,6 @@
 """Rewrite runs of small pages as full ones, in one commit for each table.
 
-spark-submit "$(python -m spark_pages.spark.where)" compact_pages URL [--table flights] [--dry-run]
+spark-submit $(python -m spark_pages.spark.where) compact_pages URL [--table flights] [--dry-run]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Write the rows of a table, as of a version, as Parquet or as a Delta table.
 
-spark-submit "$(python -m spark_pages.spark.where)" export URL
+spark-submit $(python -m spark_pages.spark.where) export URL
 --table flights --output FOLDER [--version 7 | --timestamp T | --tag NAME] [--overwrite] [--dry-run]
 """
 

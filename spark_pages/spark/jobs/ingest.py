@@ -1,6 +1,6 @@
 """Read rows of Parquet, CSV, JSON, ORC, Delta or JDBC sources into a table, in one commit.
 
-spark-submit "$(python -m spark_pages.spark.where)" ingest URL
+spark-submit $(python -m spark_pages.spark.where) ingest URL
 --table flights --path FOLDER --format csv [--create]
 """
 

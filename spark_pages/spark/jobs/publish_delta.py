@@ -1,6 +1,6 @@
 """Publish checkpoints, history and change feed as Delta tables, without copying a page descriptor.
 
-spark-submit "$(python -m spark_pages.spark.where)" publish_delta URL [--no-history] [--dry-run]
+spark-submit $(python -m spark_pages.spark.where) publish_delta URL [--no-history] [--dry-run]
 """
 
 from __future__ import annotations

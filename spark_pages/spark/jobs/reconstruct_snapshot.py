@@ -1,6 +1,6 @@
 """Rebuild the page descriptors of a version from its checkpoint and commits.
 
-spark-submit "$(python -m spark_pages.spark.where)" reconstruct_snapshot URL
+spark-submit $(python -m spark_pages.spark.where) reconstruct_snapshot URL
 [--version 7 | --timestamp T | --tag NAME] [--output FOLDER [--format delta]] [--format checkpoint]
 [--dry-run]
 """

@@ -1,6 +1,6 @@
 """Delete what no retained version needs; executors search for orphans.
 
-spark-submit "$(python -m spark_pages.spark.where)" vacuum URL [--retention 7d] [--orphans] [--apply]
+spark-submit $(python -m spark_pages.spark.where) vacuum URL [--retention 7d] [--orphans] [--apply]
 """
 
 from __future__ import annotations

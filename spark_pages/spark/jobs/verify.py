@@ -1,6 +1,6 @@
 """Read and compare everything that the log names; executors read the pages.
 
-spark-submit "$(python -m spark_pages.spark.where)" verify URL [--pages sample]
+spark-submit $(python -m spark_pages.spark.where) verify URL [--pages sample]
 """
 
 from __future__ import annotations
