@@ -32,12 +32,12 @@ _COARSE = ("s", "ms")
 
 
 def spark_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with types that Spark knows, none of which holds fewer values but for nanoseconds."""
+    """Convert a schema to types of Spark that hold all values except nanoseconds."""
     return pa.schema([pa.field(f.name, spark_type(f.type), f.nullable) for f in schema])
 
 
 def spark_type(kind: pa.DataType) -> pa.DataType:
-    """The type that stands for `kind` in Spark, inside nested types too; `kind` itself where Spark has it."""
+    """Return Spark's type for `kind`, also for nested types; `kind` itself if Spark has it."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return spark_type(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
@@ -60,7 +60,7 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
 
 
 def schema_of_rows(columns: StructType) -> pa.Schema:
-    """The schema of rows that Spark brings.
+    """Return the schema of rows that Spark sends.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def _spark_field(field: pa.Field) -> pa.Field:
 
 
 def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch in exactly the types of `schema`, which Spark expects.
+    """Cast the batch to exactly the types of `schema`, as Spark expects.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _as_spark(column: pa.Array, field: pa.Field) -> pa.Array:
-    """The column in the type of a field; nothing but nanoseconds is cut."""
+    """Cast the column to the type of a field; only nanoseconds are truncated."""
     if column.type == field.type:
         return column
     try:

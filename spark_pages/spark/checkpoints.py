@@ -57,7 +57,7 @@ def checkpoint(
     profile: str | None = None,
     few: int = FEW_SEGMENTS,
 ) -> dict[str, Any]:
-    """The newest version opens without the commits before it.
+    """Write a checkpoint, so that the newest version opens without earlier commits.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def checkpoint(
 
 
 def checkpoint_of(log: Log, snapshot: LogSnapshot, spread: Spread) -> CheckpointRef:
-    """A checkpoint of any version is there.
+    """Write a checkpoint of any version.
 
     Notes
     -----
@@ -123,8 +123,7 @@ def checkpoint_of(log: Log, snapshot: LogSnapshot, spread: Spread) -> Checkpoint
 
 @dataclass(slots=True)
 class Spread:
-    """Spreads the segments of a checkpoint over executors; see
-    `spark_pages.log.checkpoint.write_plan.CarryOut`.
+    """Writer of checkpoint segments on executors; see `spark_pages.log.checkpoint.write_plan.CarryOut`.
 
     Attributes
     ----------
@@ -146,7 +145,7 @@ class Spread:
     bytes_written: int = 0
 
     def __call__(self, planned: Sequence[PlannedSegment]) -> Sequence[Node] | None:
-        """The nodes of the segments, written by executors."""
+        """Return the nodes of the segments that executors wrote."""
         if self.start is None or len(planned) <= self.few:
             return None
         context = self.start().sparkContext
@@ -164,7 +163,7 @@ class Spread:
 
 
 def _first_manifest(planned: PlannedSegment) -> tuple[int, int]:
-    """The page manifest that a segment begins with: who reads the same ones shall be in the same task."""
+    """Return the first page manifest of a segment, to put readers of the same ones in one task."""
     for slab in planned.slabs:
         for piece in slab.source.pieces if isinstance(slab.source, UnsavedPages) else ():
             if isinstance(piece, UnloadedRun) and isinstance(piece.expand, ManifestPages):
@@ -203,7 +202,7 @@ def pack_planned(planned: Sequence[Numbered]) -> bytes:
 
 
 def write_planned(url: str, packed: bytes) -> list[tuple[int, Node]]:
-    """The segments are in storage, with page files for inline pages that get a home; gives their nodes.
+    """Write segments, with page files for inline pages that need one, and return their nodes.
 
     Notes
     -----
@@ -221,7 +220,7 @@ def write_planned(url: str, packed: bytes) -> list[tuple[int, Node]]:
 
 
 def _slice_slab(slab: Slab) -> Slab:
-    """The same pages, without those of the source that stand before and behind them."""
+    """Return the same pages without the pages of the source before and after them."""
     if not isinstance(slab.source, UnsavedPages):
         return slab
     pieces: list[Piece] = []

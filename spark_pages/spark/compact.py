@@ -65,7 +65,7 @@ Work = Callable[[str, str, "str | None"], dict[str, Any]]
 
 @report_as("compact_pages")
 def plan_compact_pages(url: str, table: str, profile: str | None = None) -> dict[str, Any]:
-    """What `compact_pages` would do; needs no Spark and changes nothing.
+    """Plan `compact_pages`; needs no Spark and changes nothing.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def plan_compact_pages(url: str, table: str, profile: str | None = None) -> dict
 def compact_pages(
     spark: SparkSession | Start | None, url: str, table: str, profile: str | None = None
 ) -> dict[str, Any]:
-    """Runs of small pages of a table are rewritten as full ones, in one commit; rows stay what they are.
+    """Rewrite runs of small pages of a table as full ones, in one commit; rows stay the same.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def compact_pages(
 
 @report_as("compact_pages")
 def each_table(url: str, table: str | None, profile: str | None, work: Work) -> dict[str, Any]:
-    """What `work` tells of each table, one after another, and sums.
+    """Run `work` for each table, one after another, and sum the results.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def _even_shares(tasks: Sequence[CompactionTask], shares: int) -> list[list[int]
 
 
 def _packed(table: Table, tasks: Sequence[CompactionTask], group: Sequence[int]) -> _Packed:
-    """Some runs on their way: to pack the pages of all of them takes hardly longer than those of one."""
+    """Pack the pages of several runs together, which takes hardly longer than for one."""
     runs = [(index, tasks[index].run.num_pages, page_target(table, tasks[index].column)) for index in group]
     return runs, pack_runs([tasks[index].run for index in group])
 

@@ -1,5 +1,4 @@
-"""A Delta log that we keep ourselves, over any store: commits of file additions and removals. No pyspark, no
-Delta library.
+"""Write a Delta log over any store: commits of added and removed files. No pyspark, no Delta library.
 
 A Delta table is a folder of Parquet files and a log, ``_delta_log/``. `DeltaLog.commit` appends one entry to
 it, which names files that are there; nothing is copied. What others may do to the table is said by its
@@ -146,7 +145,7 @@ class DeltaLog:
         self._folder = f"{table.root}_delta_log/"
 
     def state(self) -> DeltaState:
-        """What the log says now.
+        """Read the current state of the log.
 
         Notes
         -----
@@ -158,7 +157,7 @@ class DeltaLog:
         return state if state.version >= 0 else self._apply_commits(self._from_listing())
 
     def commit(self, published: int, plan: PlanFiles) -> int:
-        """The table shows what a version of the store is, by one commit; gives the bytes written.
+        """Publish a version of the store by one commit, and return the bytes written.
 
         Parameters
         ----------
@@ -220,7 +219,7 @@ class DeltaLog:
             ) from error
 
     def _apply_commits(self, state: DeltaState) -> DeltaState:
-        """The state after all commits that follow it."""
+        """Return the state after all later commits."""
         version, followed = state.version, list[dict[str, Any]]()
         while (actions := self._read(version + 1)) is not None:
             version += 1
@@ -228,7 +227,7 @@ class DeltaLog:
         return self._replayed(state, version, followed)
 
     def _replayed(self, state: DeltaState, version: int, actions: Iterable[Mapping[str, Any]]) -> DeltaState:
-        """The state at a later version, to which these actions lead."""
+        """Return the state at a later version, after these actions."""
         files, published = dict(state.files or {}), state.published
         protocol, metadata = state.protocol, state.metadata
         for action in actions:
@@ -246,7 +245,7 @@ class DeltaLog:
         return DeltaState(version, published, files, protocol, metadata)
 
     def _from_hint(self) -> DeltaState:
-        """What the checkpoint says that the hint names; nothing where there is none that can be read."""
+        """Read the checkpoint that the hint names; an empty state if it cannot be read."""
         try:
             version = int(json.loads(self._objects.get(f"{self._folder}_last_checkpoint"))["version"])
         except (ObjectNotFoundError, KeyError, TypeError, ValueError):
@@ -254,7 +253,7 @@ class DeltaLog:
         return self._from_checkpoint(version) or DeltaState(files={})
 
     def _from_listing(self) -> DeltaState:
-        """What the newest checkpoint says that can be read; where there is none, the newest version alone."""
+        """Read the newest readable checkpoint; if there is none, only the newest version is known."""
         states = (self._from_checkpoint(version) for version in self._checkpoints())
         return next(filter(None, states), None) or DeltaState(max((v for v, _ in self._listed()), default=-1))
 
@@ -320,7 +319,7 @@ class DeltaLog:
         return actions
 
     def _opening(self, state: DeltaState, now_ms: int) -> list[dict[str, Any]]:
-        """What the table is; it stays the same one for its readers where its metadata are found anywhere."""
+        """Return the actions that define the table; its id stays if any metadata can be found."""
         metadata = state.metadata
         if metadata is None and state.version >= 0:
             older = (self._from_checkpoint(version) for version in self._checkpoints())
@@ -349,8 +348,9 @@ class DeltaLog:
         }
 
     def _write_checkpoint(self, state: DeltaState) -> int:
-        """A checkpoint of the Delta log at this version; gives its bytes. A crash before it costs readers
-        time.
+        """Write a checkpoint of the Delta log at this version, and return its bytes.
+
+        A crash before it costs readers time only.
         """
         if not self._is_whole(state):
             raise InternalError(
@@ -450,7 +450,7 @@ _SCHEMA = pa.schema(
 
 
 def encode_checkpoint(actions: Sequence[Mapping[str, Any]]) -> bytes:
-    """The checkpoint as a Parquet file.
+    """Encode the checkpoint as Parquet.
 
     Parameters
     ----------
@@ -479,7 +479,7 @@ def decode_checkpoint(data: bytes) -> list[dict[str, Any]]:
 
 
 def _without_nulls(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What is null in a file of columns is left out in JSON."""
+    """Drop null values, which JSON omits."""
     return {
         name: _without_nulls(value) if isinstance(value, Mapping) else value
         for name, value in row.items()
@@ -488,7 +488,7 @@ def _without_nulls(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_row(action: Mapping[str, Any]) -> dict[str, Any]:
-    """The action with maps in the form that Arrow takes."""
+    """Convert the maps of an action to Arrow's form."""
     made = {name: action.get(name) for name in _SCHEMA.names}
     if meta := made["metaData"]:
         form = {**meta["format"], "options": [*meta["format"].get("options", {}).items()]}

@@ -66,7 +66,7 @@ class External:
     def source(
         cls, form: str | None, path: str | None, options: Mapping[str, str], schema: str | None = None
     ) -> Self:
-        """What is to be read, whose format the ending of its path may tell.
+        """Describe a source, whose format may follow from the ending of its path.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class External:
             )
 
     def check_target(self) -> str:
-        """The path to write to, if the format can be written.
+        """Return the path to write to. Raise if the format cannot be written.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class External:
         return self.path
 
     def resolved(self) -> dict[str, str]:
-        """The options with values from the environment.
+        """Return the options with values from the environment.
 
         Raises
         ------
@@ -194,7 +194,7 @@ class LocalRows:
 
     @classmethod
     def of(cls, source: External) -> Self:
-        """The rows of a source.
+        """Open the rows of a source.
 
         Raises
         ------
@@ -259,8 +259,9 @@ class SparkRows:
         return 0
 
     def write(self, plan: WritePlan) -> list[TaskRows]:
-        """They are where a commit can name them: one attempt of each task, whatever was repeated or
-        speculated.
+        """Write the rows to storage, for a commit to name them.
+
+        Counts one attempt of each task, also after retries and speculation.
         """
         done = self._rows.mapInArrow(_WriteTask(plan), "task binary").toArrow()
         told = (pickle.loads(each) for each in done.column(0).to_pylist())  # noqa: S301 - of our own executors

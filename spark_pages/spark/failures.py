@@ -56,7 +56,7 @@ _OURS = re.compile(rf"(?:^|: ){re.escape(errors.__name__)}\.(\w+): (.+)$", re.MU
 
 @contextmanager
 def spark_failing() -> Iterator[None]:
-    """What Spark raises in the block is an error of ours; whatever it has no part in stays what it is.
+    """Convert Spark's exceptions in the block to errors of this package.
 
     Raises
     ------
@@ -83,7 +83,10 @@ def spark_failing() -> Iterator[None]:
 
 
 def our_error(error: Exception) -> SparkPagesError | None:
-    """The error as one of ours, or None; what an executor raised comes from Spark as text in another."""
+    """Convert an exception to an error of this package, or return None.
+
+    Spark wraps exceptions of executors as text.
+    """
     if isinstance(error, SparkPagesError):
         return error
     for name, message in reversed(_OURS.findall(str(error))):
@@ -146,7 +149,7 @@ def _telling(causes: Sequence[tuple[str, str]], conditions: Sequence[str | None]
 
 
 def _in_one_line(message: str) -> str:
-    """The message without its state, and of what Python raised without the lines that lead to it."""
+    """Return the message without its state and without Python's traceback."""
     lines = _STATE.sub("", message).rpartition(_TRACEBACK)[2].splitlines()
     if _TRACEBACK in message:
         lines = list(dropwhile(lambda line: line.startswith(" "), lines))
@@ -154,7 +157,7 @@ def _in_one_line(message: str) -> str:
 
 
 def _condition(message: str) -> str | None:
-    """The name that Spark gives to a kind of error, with which its message begins."""
+    """Return Spark's name for the kind of error, with which its message begins."""
     found = _CONDITION.match(message)
     return found[1] if found else None
 

@@ -1,5 +1,4 @@
-"""The change feed as tasks read it: each task some versions, each row with the version that did it. No
-pyspark here.
+"""Read the change feed in tasks: each reads some versions, each row names its version. No pyspark.
 
 `Store.changes` tells what happened between two versions. A feed tells it version by version, so that any cut
 of the versions into tasks and micro-batches gives the same rows.
@@ -36,7 +35,7 @@ FEED_SCHEMAS: dict[str, pa.Schema] = {
 
 
 def check_granularity(text: str | None) -> Granularity:
-    """The granularity that an option names, ``rows`` by default.
+    """Return the granularity that an option names, by default ``rows``.
 
     Raises
     ------

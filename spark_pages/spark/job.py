@@ -1,6 +1,4 @@
-"""The frame of a job: what its function tells and how it fails; one JSON line of result on stdout, talk on
-stderr, an exit code.
-"""
+"""The frame of a job: one JSON line of result on stdout, messages on stderr, and an exit code."""
 
 from __future__ import annotations
 
@@ -44,8 +42,9 @@ Start = Callable[[], "SparkSession"]
 
 
 def report_as(job: str) -> Callable[[Callable[Asked, dict[str, Any]]], Callable[Asked, dict[str, Any]]]:
-    """What a function tells has ``ok``, ``job``, ``version`` and ``seconds``, whatever else it tells; where
-    Spark fails it raises an error of ours, as of `spark_failing`.
+    """Add ``ok``, ``job``, ``version`` and ``seconds`` to the report of a function.
+
+    Failures of Spark become errors of this package, as in `spark_failing`.
 
     Parameters
     ----------
@@ -78,7 +77,7 @@ def check_session(spark: SparkSession | None) -> None:
 
 
 def starting(spark: SparkSession | Start | None) -> Start | None:
-    """What gives a session, of one that is there, or of what gives one already; None of none."""
+    """Return a function that provides the session, given a session or such a function; None for None."""
     if spark is None or callable(spark):
         return spark
     check_session(spark)
@@ -128,7 +127,7 @@ def chosen_version(given: argparse.Namespace) -> int | None:
 
 
 def named_options(texts: Sequence[str]) -> dict[str, str]:
-    """What ``--option NAME=VALUE`` said, several times.
+    """Parse repeated ``--option NAME=VALUE`` arguments.
 
     Raises
     ------

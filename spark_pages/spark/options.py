@@ -229,7 +229,7 @@ class SourceOptions:
                 )
 
     def url(self) -> str:
-        """The address of the store, as executors need it."""
+        """Return the address of the store as executors need it."""
         url = self._text("path")
         if not url:
             raise InvalidInputError(
@@ -240,11 +240,11 @@ class SourceOptions:
         return store_url(url, self._text("profile"))
 
     def snapshot(self, store: Store) -> Snapshot:
-        """The version that is to be read."""
+        """Open the requested version."""
         return store.snapshot(self.number("versionAsOf"), self._text("timestampAsOf"), self._text("tag"))
 
     def query(self, version: int) -> ViewQuery:
-        """The view that is asked for."""
+        """Return the requested view."""
         view = (self._text("view") or "rows").lower()
         if view not in VIEW_NAMES:
             raise InvalidInputError(
@@ -282,7 +282,7 @@ class SourceOptions:
         )
 
     def number(self, option: str) -> int | None:
-        """A number from 0, or None."""
+        """Return a number from 0, or None."""
         text = self._text(option)
         if text is None:
             return None
@@ -294,7 +294,7 @@ class SourceOptions:
         return int(text)
 
     def columns(self) -> list[str] | None:
-        """The columns to read, or None for all.
+        """Return the columns to read, or None for all.
 
         Raises
         ------
@@ -312,7 +312,7 @@ class SourceOptions:
         return [name for name in names if name] or None
 
     def filter(self) -> str | None:
-        """The condition on rows as SQL text, or None for all rows.
+        """Return the condition on rows as SQL, or None for all rows.
 
         Raises
         ------

@@ -91,7 +91,7 @@ class OutputFolder:
             raise self._taken()
 
     def write(self, rows: DataFrame) -> int:
-        """The rows are in the folder; gives the bytes that it holds.
+        """Write the rows to the folder, and return its size in bytes.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class OutputFolder:
         return size_bytes
 
     def write_here(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-        """The rows are in the folder, written by this process as one Parquet file; gives its bytes.
+        """Write the rows as one Parquet file in this process, and return its size in bytes.
 
         Raises
         ------
@@ -186,7 +186,7 @@ class OutputFolder:
             raise self._taken() from None
 
     def _move_here(self, unfinished: str, target: str) -> None:
-        """A folder of this machine has its name. What had it goes at once, for to delete takes a while."""
+        """Rename a local folder, and first remove the old one, because deleting takes a while."""
         old = f"{unfinished}-old"
         if self.overwrite:
             with suppress(FileNotFoundError):
@@ -232,7 +232,7 @@ def place_of(address: str) -> tuple[str, ...]:
 
 
 def path_here(address: str) -> str | None:
-    """The absolute path of this machine that an address is for Spark; None if it is one of other storage.
+    """Return the absolute local path of an address of Spark; None for other storage.
 
     Hadoop calls ``/data`` ``file:/data`` too, and takes every sign of it as it stands.
     """
@@ -254,7 +254,7 @@ def _is_delta(spark: SparkSession, files: Any, folder: Any) -> bool:
 
 
 def _path(spark: SparkSession, path: str) -> Any:
-    """The folder with its file system, absolute."""
+    """Return the absolute folder and its file system."""
     made = spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
     return made.getFileSystem(_conf(spark)).makeQualified(made)
 

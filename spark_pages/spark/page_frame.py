@@ -49,18 +49,16 @@ class SparkPages:
         self._written: OutputFolder | None = None
 
     def write(self, folder: OutputFolder) -> int:
-        """The descriptors are in the folder, in the order of chains and rows; gives its bytes."""
+        """Write the descriptors in the order of chains and rows, and return the bytes."""
         self._written = folder
         return folder.write(self._frame().orderBy(*ORDER).drop("has_rows", "place"))
 
     def compared(self) -> pa.Table:
-        """What `comparison.differences` looks at."""
+        """Return the columns that `comparison.differences` compares."""
         return self._frame().select(*ORDER, *COMPARED).toArrow()
 
     def count(self) -> int:
-        """How many there are: of what was written, or all of them computed, and nothing taken into the JVM,
-        which is most of the time of what is.
-        """
+        """Count the descriptors: those written, or all of them without sending them to the JVM."""
         if self._written is not None:
             return self._spark.read.format(self._written.form).load(self._written.path).count()
         if not self._tasks:

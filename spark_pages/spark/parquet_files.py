@@ -77,7 +77,7 @@ def parquet_files(path: str, unit: str) -> ds.FileSystemDataset:
 
 
 def types_in_spark(path: str) -> pa.Schema:
-    """The columns of the files in the types that Spark gives them, none of which holds fewer values."""
+    """Return the columns of the files in types of Spark that hold all their values."""
     one, other = (parquet_files(path, unit).schema for unit in ("us", "s"))
     fields = (_instants(*pair) for pair in zip(one, other, strict=True))
     return pa.schema([pa.field(field.name, _as_read(field.type)) for field in fields])
@@ -96,7 +96,7 @@ class _TakesSparkError(Exception):
 
 
 def _partitions(path: str) -> tuple[str, ...]:
-    """The columns that folders are."""
+    """Return the columns that folders encode."""
     name = os.path.basename(os.path.abspath(path))
     if WILDCARDS & set(path):
         raise _TakesSparkError("its name has wildcards in it")
@@ -115,7 +115,7 @@ def _partitions(path: str) -> tuple[str, ...]:
 
 
 def _data_files(folder: str, steps: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The folders on the way to every file, below the one that is named."""
+    """Iterate over the folders that lead to each file below the named folder."""
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         hidden = entry.name.startswith(("_", "."))
         if entry.name.startswith(("_metadata", "_common_metadata")):
@@ -179,7 +179,7 @@ def _check_distinct(names: Iterable[str]) -> None:
 
 
 def _check_footer(metadata: pq.FileMetaData) -> None:
-    """What Parquet says of the columns of a file, and Spark, if it has written it."""
+    """Check the column types that Parquet and, if it wrote the file, Spark declare."""
     for index in range(metadata.num_columns):
         column = metadata.schema.column(index)
         logical = json.loads(column.logical_type.to_json())
@@ -200,7 +200,7 @@ def _check_footer(metadata: pq.FileMetaData) -> None:
 
 
 def _types_in(schema: Any) -> Iterator[str]:
-    """The names of types in a schema as Spark writes it, but for those that hold others."""
+    """Iterate over the leaf types of a schema as Spark writes it."""
     match schema:
         case {"type": "struct", "fields": fields}:
             for field in fields:
@@ -266,7 +266,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _instants(one: pa.Field, other: pa.Field) -> pa.Field:
-    """The first of two fields of the same files, with moments of 96 bits as instants, as Spark has them.
+    """Return the first of two fields of the same files, with 96-bit timestamps as instants.
 
     They are the ones that differ: each schema was made with another unit for them.
     """
@@ -285,7 +285,7 @@ def _instants(one: pa.Field, other: pa.Field) -> pa.Field:
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
-    """The type that Spark's readers give to a column of a file: nothing in it is said to be never null."""
+    """Return the type that Spark's readers give a column of a file, always nullable."""
     if pa.types.is_dictionary(kind):
         return _as_read(kind.value_type)
     if pa.types.is_struct(kind):

@@ -46,8 +46,9 @@ class SpliceCount:
 
 @dataclass(frozen=True, slots=True)
 class CommitCount:
-    """All splices and catalog intents of one commit, in order, and the ids of the pages that it removes, as
-    bytes of int64; intents come with their record.
+    """Splices and catalog intents of one commit, in order.
+
+    Removed page ids are bytes of int64. Intents come with their record.
     """
 
     version: int
@@ -76,9 +77,7 @@ class Layout:
 
 
 def count_of_node(number: int, node: Node) -> list[SegmentCount] | None:
-    """What the tree tells of a segment without reading it; None where a chain lies in between the first and
-    the last.
-    """
+    """Return the counts of a segment without reading it; None if it spans a whole chain in its middle."""
     counts = [SegmentCount(number, node.first, node.first_rows)]
     if node.last != node.first:
         counts.append(SegmentCount(number, node.last, node.last_rows))
@@ -100,7 +99,7 @@ def chains_with_ties(segments: Iterable[SegmentCount], commits: Iterable[CommitC
 def fold_counts(
     segments: Iterable[SegmentCount], commits: Iterable[CommitCount], tables: Iterable[TableDefinition]
 ) -> Layout:
-    """The layout after all commits.
+    """Return the layout after all commits.
 
     Parameters
     ----------

@@ -94,8 +94,7 @@ class Published:
 def publish_delta(
     url: str, *, history: bool = True, run: RunAll | None = None, profile: str | None = None
 ) -> Published:
-    """Every checkpoint since the last publication is a version of the Delta tables; so are history and change
-    feed.
+    """Publish every new checkpoint as a version of the Delta tables, with history and change feed.
 
     Parameters
     ----------
@@ -162,7 +161,7 @@ class Publisher:
         return published
 
     def published(self) -> int:
-        """The newest checkpoint that all guarded tables show; -1 where they show none."""
+        """Return the newest checkpoint that all guarded tables show; -1 if there is none."""
         return min(self._logs[table.name].state().published for table in (SEGMENTS, PARTS, ROOTS))
 
     def plan_checkpoints(self) -> int:
@@ -179,7 +178,7 @@ class Publisher:
         return planned
 
     def publish(self, checkpoint: Checkpoint) -> bool:
-        """The tables show this checkpoint; gives whether they did not before."""
+        """Publish a checkpoint, and return whether it was new."""
         before = self.bytes_written
         for name, wanted in _files_of(checkpoint).items():
             plan = partial(self._difference, wanted)
@@ -187,7 +186,7 @@ class Publisher:
         return self.bytes_written > before
 
     def _unpublished(self) -> Iterator[Checkpoint]:
-        """The newest checkpoint, and those before it that came after the last one published, newest first."""
+        """Iterate over unpublished checkpoints, newest first."""
         head = self._log.refresh_to_write()
         checkpoint = head.checkpoint
         if checkpoint is None:
@@ -243,7 +242,7 @@ class Publisher:
 
 
 def _files_of(checkpoint: Checkpoint) -> dict[str, dict[str, DeltaFile]]:
-    """The files of a checkpoint by Delta table and path."""
+    """Return the files of a checkpoint by Delta table and path."""
     root = checkpoint.root
     parts = [(part, checkpoint.tree.part(part)) for part in root.parts]
     location = checkpoint.ref.location

@@ -99,7 +99,7 @@ class Output:
             )
 
     def folder(self, store: str) -> OutputFolder | None:
-        """The folder, if descriptors of the store at this address may be written there; None of a checkpoint.
+        """Return the output folder, if descriptors of this store may be written there; None for a checkpoint.
 
         Raises
         ------
@@ -125,7 +125,7 @@ def reconstruct_snapshot(
     *,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """The page descriptors of every live chain at a version, with their statistics, computed by Spark.
+    """Compute the page descriptors and statistics of every live chain at a version with Spark.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ def _source(objects: ObjectStore, version: int | None) -> _Source:
 
 
 def _snapshot_of_checkpoint(log: Log, ref: CheckpointRef) -> LogSnapshot:
-    """The version of a checkpoint, from that checkpoint alone."""
+    """Open the version of a checkpoint from that checkpoint only."""
     tree = TreeReader(log.store)
     return LogSnapshot(base_state(tree, ref), Checkpoint(ref, tree))
 
@@ -364,12 +364,12 @@ class LocalPages:
         self._pages = pages.sort_by([(name, "ascending") for name in ORDER])
 
     def write(self, folder: OutputFolder) -> int:
-        """The descriptors are in the folder, in the order of chains and rows; gives its bytes."""
+        """Write the descriptors in the order of chains and rows, and return the bytes."""
         shown = self._pages.drop_columns(["has_rows", "place"])
         return folder.write_here(shown.schema, shown.to_batches())
 
     def compared(self) -> pa.Table:
-        """What `comparison.differences` looks at."""
+        """Return the columns that `comparison.differences` compares."""
         return self._pages.select(list(dict.fromkeys([*ORDER, *COMPARED])))
 
     def count(self) -> int:

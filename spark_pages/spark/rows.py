@@ -92,8 +92,9 @@ class RowsReader(DataSourceReader):
         return {**self.__dict__, "_table": None}  # tasks get descriptors, never the snapshot
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The rows that statistics and bloom filters leave, cut at pages of the column that has most of
-        them.
+        """Split the rows that statistics and bloom filters do not prune.
+
+        Splits follow the pages of the column with the most of them.
         """
         table = self._table
         assert table is not None, "Spark plans where it has made the reader"
@@ -112,7 +113,7 @@ class RowsReader(DataSourceReader):
         return parts or [RowsPartition((), ())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task as Arrow batches."""
+        """Read the rows of one task as Arrow batches."""
         if not isinstance(partition, RowsPartition) or not partition.ranges:
             return
         if not gc.get_freeze_count():  # once: what was imported stays, and looking through it took a tenth
@@ -148,7 +149,7 @@ def may_be_null(table: Table, column: str) -> bool:
 
 
 def _cells(rows: RowRanges, runs: list[PageRun]) -> RowRanges:
-    """The rows cut where pages of the widest column end; neighbouring cells are kept apart."""
+    """Split rows at the pages of the widest column, without joining neighbours."""
     widest = max(runs, key=lambda run: run.num_pages)
     bounds = np.unique(np.concatenate([widest.prefix_entries.astype(np.int64), rows.starts, rows.ends]))
     keep = rows.covers(bounds[:-1])
@@ -156,8 +157,9 @@ def _cells(rows: RowRanges, runs: list[PageRun]) -> RowRanges:
 
 
 def _stored_bytes(cells: RowRanges, runs: Sequence[PageRun]) -> NDArray[np.int64]:
-    """Bytes stored of each cell, all columns together; rows of a page count alike, and a row for one at
-    least.
+    """Estimate the stored bytes of each cell over all columns.
+
+    Rows of a page count alike, and a row for at least one byte.
     """
     stored = (cells.ends - cells.starts).astype(np.float64)
     for run in runs:
@@ -173,7 +175,7 @@ def _rows_partition(rows: RowRanges, runs: list[PageRun]) -> RowsPartition:
 
 
 def _covering(run: PageRun, rows: RowRanges) -> Iterator[tuple[int, bytes]]:
-    """The pages that hold some of the rows, as runs without gaps, each with its first row."""
+    """Iterate over the pages that hold some of the rows, as runs without gaps, with their first rows."""
     ends = run.prefix_entries.astype(np.int64)
     starts = ends - run.numbers("entry_count")
     first = np.searchsorted(ends, rows.starts, side="right")
@@ -187,7 +189,7 @@ def _covering(run: PageRun, rows: RowRanges) -> Iterator[tuple[int, bytes]]:
 
 
 def _chain(runs: Sequence[tuple[int, bytes]]) -> ColumnChain:
-    """A chain in which rows keep their numbers: gaps are promises that no one asks for."""
+    """Create a chain that keeps row numbers: gaps are unloaded runs that are never read."""
     pieces: list[Piece] = []
     row = 0
     for first_row, packed in runs:
@@ -219,7 +221,7 @@ class _ShippedChains(PageDirectory):
         return directory if directory.key(MARK) in self._given else None
 
     def chain_of(self, key: PhysicalKey) -> ColumnChain:
-        """The chain of a key."""
+        """Return the chain of a key."""
         return self._given[key]
 
     def check_lengths(self, columns: Iterable[str]) -> None:

@@ -28,9 +28,7 @@ _WORTH_COMPRESSING = 64
 
 
 def store_url(url: str, profile: str | None = None) -> str:
-    """The address as an executor needs it: absolute, one that other processes can reach, and with its
-    profile.
-    """
+    """Return the address as executors need it: absolute, reachable by other processes, with its profile."""
     url = as_path(url, "the address of a store", "a path or a URL such as file:///folder")
     profile = None if profile is None else as_str(profile, "profile")
     if url.startswith("memory://"):
@@ -43,20 +41,18 @@ def store_url(url: str, profile: str | None = None) -> str:
 
 
 def store_of(url: str) -> Store:
-    """The store of an address, opened anew."""
+    """Open the store at an address."""
     plain, profile = split_profile(url)
     return open_store(plain, storage_options(profile))
 
 
 def objects_of(url: str) -> ObjectStore:
-    """The object store of an address, opened once in each process, by its environment or a profile of its
-    own.
-    """
+    """Open the object store of an address once in each process, by its environment or profile."""
     return _opened(url, os.getpid())[0]
 
 
 def pages_of(url: str) -> PageHandler:
-    """A page handler without caches: a task reads each page once."""
+    """Create a page handler without caches: a task reads each page once."""
     return _opened(url, os.getpid())[1]
 
 
@@ -68,17 +64,17 @@ def _opened(url: str, _pid: int) -> tuple[ObjectStore, PageHandler]:
 
 
 def pack_run(run: PageRun) -> bytes:
-    """The descriptors of a run as an Arrow stream; statistics stay behind."""
+    """Encode the descriptors of a run as an Arrow stream, without statistics."""
     return pack_runs([run])
 
 
 def pack_runs(runs: Sequence[PageRun]) -> bytes:
-    """The same for several runs, which are unpacked as one: that takes hardly longer than one of them."""
+    """Encode several runs as one, which takes hardly longer than for one run."""
     return _packed(concat_batches([_with_own_paths(run.pages) for run in runs], PAGE_SCHEMA))
 
 
 def pack_with_stats(run: PageRun) -> tuple[bytes, bytes]:
-    """The descriptors and the statistics of a run, each as an Arrow stream."""
+    """Encode the descriptors and the statistics of a run, each as an Arrow stream."""
     return pack_run(run), _packed(run.stats)
 
 
@@ -92,19 +88,19 @@ def _packed(batch: pa.RecordBatch) -> bytes:
 
 
 def _with_own_paths(pages: pa.RecordBatch) -> pa.RecordBatch:
-    """The same pages, without the paths of others."""
+    """Return the same pages without unused paths."""
     index = PAGE_SCHEMA.get_field_index("path")
     own = pages.column(index).cast(pa.string()).dictionary_encode()
     return pages.set_column(index, PAGE_SCHEMA.field(index), own)
 
 
 def unpack_run(data: bytes) -> PageRun:
-    """The run that `pack_run` was given."""
+    """Decode the result of `pack_run`."""
     return PageRun(_unpacked(data))
 
 
 def unpack_with_stats(pages: bytes, stats: bytes) -> PageRun:
-    """The run that `pack_with_stats` was given."""
+    """Decode the result of `pack_with_stats`."""
     beside = _unpacked(stats)
     return PageRun(_unpacked(pages), lambda: beside)
 

@@ -90,7 +90,7 @@ def check_spark(delta: bool = False) -> None:
 
 
 def find_java() -> str | None:
-    """The Java that Spark would start, or None."""
+    """Return the Java that Spark would start, or None."""
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home, "bin", "java")
@@ -107,8 +107,7 @@ def session(
     source: bool = True,
     large: bool = False,
 ) -> SparkSession:
-    """A session with the data source ``spark_pages`` and its SQL functions; the one that is running, if one
-    is.
+    """Return a session with the data source ``spark_pages`` and its SQL functions, running or new.
 
     Parameters
     ----------
@@ -170,7 +169,7 @@ def session(
 
 
 def _running() -> SparkSession | None:
-    """The session that runs, as it is: Spark calls none active in a thread that has not used it yet."""
+    """Return the running session. Spark calls none active in a thread that has not used it yet."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -276,7 +275,7 @@ class Changes:
 
 
 def register(spark: SparkSession) -> None:
-    """SQL of the session knows ``spark_pages_history`` and ``spark_pages_changes``."""
+    """Add the SQL functions ``spark_pages_history`` and ``spark_pages_changes`` to a session."""
     for name, function, schema in (
         ("spark_pages_history", History, HISTORY_SCHEMA),
         ("spark_pages_changes", Changes, FEED_SCHEMAS["rows"]),

@@ -60,8 +60,7 @@ from spark_pages.spark.writing import TaskRows, WritePlan, commit_write, plan_wr
 
 @worker_boundary
 class SparkPagesDataSource(DataSource):
-    """``spark.read``, ``df.write``, ``spark.readStream`` and ``df.writeStream`` with
-    ``format("spark_pages")``.
+    """Data source of ``spark.read``, ``df.write``, ``spark.readStream`` and ``df.writeStream``.
 
     Notes
     -----
@@ -85,7 +84,7 @@ class SparkPagesDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "spark_pages"
 
     def schema(self) -> StructType:
@@ -112,7 +111,7 @@ class SparkPagesDataSource(DataSource):
     # reading
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the version that was pinned.
+        """Create a reader of the pinned version.
 
         Raises
         ------
@@ -132,7 +131,7 @@ class SparkPagesDataSource(DataSource):
         return ViewReader(self._url, query, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader of the change feed."""
+        """Create a reader of the change feed."""
         try:
             self._no_schema_given()
             query = self._query()
@@ -182,14 +181,14 @@ class SparkPagesDataSource(DataSource):
     # writing
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A writer into a table as it is now."""
+        """Create a writer into a table as it is now."""
         self._given.check_use("a write")
         options = self._given.write("spark write")
         options.check_pair()
         return TableWriter(self._plan(schema, overwrite, options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """A writer of micro-batches into a table."""
+        """Create a writer of micro-batches into a table."""
         self._given.check_use("a stream that is written")
         return TableStreamWriter(self._plan(schema, overwrite, self._given.write("spark stream")))
 
@@ -245,7 +244,7 @@ class TableWriter(DataSourceArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """The rows of one task are where nothing names them yet."""
+        """Write the rows of one task where nothing names them yet."""
         return _write(self._plan, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -276,13 +275,11 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """The rows of one task are where nothing names them yet."""
+        """Write the rows of one task where nothing names them yet."""
         return _write(self._plan, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The batch is in the table, once: a batch that Spark repeats is found in the log by query and
-        number.
-        """
+        """Commit a batch once: a repeated batch is found in the log by query and number."""
         told = [each for each in messages if isinstance(each, RowsWritten)]
         commit_write(
             [replace(each.task, plan=_of_batch(each.task.plan, each.query, batchId)) for each in told]
@@ -346,7 +343,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: int | None = None
 
     def initialOffset(self) -> Offset:
-        """The version before the first one to tell."""
+        """Return the version before the first one to report."""
         first = self._query.starting
         if first is None:
             first = first_changes(store_of(self._url).snapshot().log.state)
@@ -360,11 +357,11 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxFiles(self._max_versions) if self._max_versions else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is committed later belongs to the next run."""
+        """Leave later commits to the next run."""
         self._last = self._newest()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """The last version of the next micro-batch; `start` where there is none yet.
+        """Return the last version of the next micro-batch; `start` if there is none yet.
 
         Raises
         ------
@@ -380,7 +377,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**start, "version": newest, "token": self._log().token_of(newest)}
 
     def reportLatestOffset(self) -> Offset:
-        """The newest version that there is, for the progress of the query."""
+        """Return the newest version, for the progress of the query."""
         return {"version": self._newest()}
 
     def _log(self) -> Log:
@@ -411,8 +408,9 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [ViewPartition(versions=each, feed=feed) for each in split_versions(first + 1, last)]
 
     def _table_at(self, first: int) -> int | None:
-        """The table by the name that it has now, or had where the micro-batch begins; a stream may be asked
-        to begin with a version that is yet to come.
+        """Resolve the table by its current name, or by its name at the start of the micro-batch.
+
+        A stream may start with a version that does not exist yet.
         """
         if self._query.table is None:
             return None
@@ -422,8 +420,9 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return find_table_id(now.log, then, self._query.table)
 
     def _check_log(self, offset: Offset) -> None:
-        """Nothing, if what was told is what the log still holds: stores are deleted and made again, or put
-        back as they once were.
+        """Raise if the log no longer holds what was read.
+
+        Stores are deleted and created again, or restored from a backup.
         """
         version, token = offset["version"], offset.get("token")
         store_id = offset.get("store", "")  # checkpoint locations of earlier releases have none
@@ -458,7 +457,10 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _check_table(self, followed: int) -> int:
-        """The table that the stream follows, renamed or dropped; not where another one has its name."""
+        """Return the table that the stream follows, renamed or dropped.
+
+        Raise if another table has its name.
+        """
         try:
             named = find_table(store_of(self._url).snapshot().log, str(self._query.table)).table_id
         except TableNotFoundError:
@@ -472,7 +474,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return followed
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """What the versions of one task did."""
+        """Read the changes of the versions of one task."""
         if not isinstance(partition, ViewPartition) or partition.feed is None:
             return
         target = to_arrow_schema(self._schema, timezone="UTC")

@@ -44,7 +44,7 @@ def follow_statements(spark: SparkSession) -> None:
 
 
 def _parsed(spark: SparkSession, text: str) -> Any:
-    """The plan of a statement that may be of interest, unresolved; None of any other."""
+    """Parse a statement of interest to an unresolved plan; None for any other."""
     if not isinstance(text, str) or not _OF_INTEREST.search(text):
         return None
     try:
@@ -83,7 +83,7 @@ class _View:
 
     @classmethod
     def of(cls, spark: SparkSession, insert: Any) -> _View | None:
-        """The view that rows are inserted into; None where it is anything else."""
+        """Return the view that rows are inserted into; None for any other target."""
         target = insert.table()
         if target.getClass().getSimpleName() != "UnresolvedRelation":
             return None

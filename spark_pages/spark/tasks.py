@@ -165,7 +165,7 @@ class CommitRows:
             yield _joined_rows(some, removed)
 
     def _runs(self) -> Iterator[_Runs]:
-        """The runs of each source of pages that a record has."""
+        """Iterate over the runs of each source of pages in a record."""
         first_rows = dict(self.commits)
         for commit in _read_commits(self.url, tuple(first_rows)):
             for index, record in enumerate(commit.records):
@@ -191,7 +191,7 @@ class _Runs:
 
     @classmethod
     def of(cls, pages: pa.RecordBatch, stats: pa.RecordBatch, splices: Sequence[tuple[Splice, int]]) -> _Runs:
-        """What splices put in, each at its first row."""
+        """Return the runs that splices add, each at its first row."""
         places = np.concatenate([np.arange(splice.start, splice.stop) for splice, _ in splices])
         if len(places) != pages.num_rows or not (places == np.arange(pages.num_rows)).all():
             chosen = number_column(places, pa.int64())
@@ -261,8 +261,9 @@ def _rows(
     stats: pa.RecordBatch,
     removed: NDArray[np.int64],
 ) -> pa.RecordBatch:
-    """Runs of pages that lie one after another: `counts` pages of a chain, the first at row `begins`; or no
-    pages of it at all, where that is negative.
+    """Return consecutive runs: `counts` pages of a chain from row `begins` on.
+
+    A negative row means no pages of the chain.
     """
     entries = numbers_of(pages.column("entry_count"))
     before = np.cumsum(entries) - entries

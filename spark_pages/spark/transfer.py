@@ -1,6 +1,4 @@
-"""Whole tables in and out: from what Spark reads into a table, in one commit, and from a table to what Spark
-writes.
-"""
+"""Load whole tables with Spark in one commit, and export tables to what Spark writes."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ def ingest(
     dry_run: bool = False,
     profile: str | None = None,
 ) -> dict[str, Any]:
-    """The rows of the source are in the table, by one commit.
+    """Load the rows of a source into the table by one commit.
 
     Parameters
     ----------
@@ -100,7 +98,7 @@ def ingest(
 
 
 def _history_of(url: str, version: int | None) -> pa.Table:
-    """What the commit of a version did, as `Store.history` tells it; nothing of no version."""
+    """Return the history of one commit; no rows for no version."""
     if version is None:
         return HISTORY_SCHEMA.empty_table()
     return history_of(Log(objects_of(url), Runtime()), version, version)
@@ -118,7 +116,7 @@ def export(
     dry_run: bool = False,
     profile: str | None = None,
 ) -> dict[str, Any]:
-    """The rows of a table as of a version are at the target.
+    """Write the rows of a table at a version to the target.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ def vacuum(
     apply: bool = False,
     profile: str | None = None,
 ) -> dict[str, Any]:
-    """What no version that is kept needs has gone, or is told.
+    """Remove what no retained version needs, or report it.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ _LISTED = pa.schema([("key", pa.string()), ("size_bytes", pa.int64())])
 
 
 def find_orphans(spark: SparkSession, url: str) -> pa.Table:
-    """The objects that no version which can be read names, nor will, as a local plan finds them.
+    """Find objects that no readable version names or will name, as a local plan does.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def _search(spark: SparkSession, url: str, log: Log, state: LogState) -> pa.Tabl
 
 
 def delete_objects(spark: SparkSession, url: str, objects: pa.Table) -> None:
-    """The objects are gone, and the history tells how many were there. May be killed and run again."""
+    """Delete objects, and record their number in the history. May be killed and run again."""
     keys = objects.column("key").to_pylist()
     if not keys:
         return

@@ -96,7 +96,7 @@ class _ByExecutors(PageReader):
         self.tasks = 0
 
     def read(self, some: PagesToRead) -> None:
-        """The pages are read with their round."""
+        """Read the pages with their round."""
         pages, stats = pack_with_stats(some.run)
         self._round.append(_Parcel(pages, stats, some.chain, some.holder, some.column))
         self._round_bytes += len(pages) + len(stats)

@@ -35,7 +35,7 @@ class Versions:
 
 
 def wrong_pair(found: Versions, *, delta: bool = False) -> tuple[str, str] | None:
-    """The first two versions that do not go together, and what to do; None where all do.
+    """Return the first two incompatible versions, and the remedy; None if all are compatible.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def wrong_pair(found: Versions, *, delta: bool = False) -> tuple[str, str] | Non
 
 
 def installed(java: str | None = None) -> Versions:
-    """What this interpreter would use, and the Java of this path."""
+    """Return the versions that this interpreter would use, with the Java of this path."""
     return Versions(_pyspark(), _package("delta-spark"), _package("pandas"), _java(java))
 
 

@@ -1,6 +1,4 @@
-"""The views of metadata: what each shows, and how it is cut into tasks. Follow a read from
-`ViewReader.partitions`.
-"""
+"""Define the metadata views: the rows of each, and its split into tasks; begin at `ViewReader.partitions`."""
 
 from __future__ import annotations
 
@@ -98,7 +96,7 @@ class ViewReader(DataSourceReader):
         return list(VIEWS[self._query.view].cut(self._url, self._query))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Read the rows of one task."""
         if not isinstance(partition, ViewPartition):
             return
         view = VIEWS[self._query.view]
@@ -284,7 +282,7 @@ def _show_chains(url: str, query: ViewQuery, part: ViewPartition) -> pa.Table:
 
 
 def _chain_row(table: Table, column: str) -> dict[str, object]:
-    """What the view tells of one column; its pages are looked at stretch by stretch."""
+    """Return the view's row of one column; its pages are read piece by piece."""
     chain = table.directory.chain(column)
     stored_bytes = 0
     paths: set[str] = set()

@@ -98,7 +98,7 @@ class TaskRows:
 
 
 def plan_write(url: str, schema: pa.Schema, overwrite: bool, options: WriteOptions) -> WritePlan:
-    """What a write of rows of this schema would do.
+    """Plan a write of rows of this schema.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def check_fits(definition: TableDefinition, schema: pa.Schema) -> None:
 
 
 def write_task(plan: WritePlan, partition: int, batches: Iterator[pa.RecordBatch]) -> TaskRows:
-    """The rows of one task are written, or are few and come along.
+    """Write the rows of one task, or return them if they are few.
 
     Raises
     ------
