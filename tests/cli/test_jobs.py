@@ -67,23 +67,29 @@ def test_a_job_has_the_flags_of_the_verb_of_its_name(path: Path, monkeypatch: py
     assert (("--apply" in taken) != ("--dry-run" in taken)) == writes
 
 
-@pytest.fixture
-def rows(tmp_path: Path) -> Path:
-    folder = tmp_path / "rows"
+@pytest.fixture(scope="module")
+def rows_and_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of files, and a store with their rows, of which each test gets a copy."""
+    made = tmp_path_factory.mktemp("jobs")
+    folder, url = made / "rows", str(made / "store")
     folder.mkdir()
     for part in range(3):
         numbers = range(part * 10_000, (part + 1) * 10_000)
         held = pa.table({"n": numbers, "text": [f"text number {n}" for n in numbers]}, NUMBERS)
         pq.write_table(held, folder / f"{part}.parquet")
-    return folder
+    sp.create(url)
+    told("ingest", url, "--table", "t", "--format", "parquet", "--path", folder, "--create")
+    return made
 
 
 @pytest.fixture
-def url(tmp_path: Path, rows: Path) -> str:
-    url = str(tmp_path / "store")
-    sp.create(url)
-    told("ingest", url, "--table", "t", "--format", "parquet", "--path", rows, "--create")
-    return url
+def rows(tmp_path: Path, rows_and_store: Path) -> Path:
+    return Path(shutil.copytree(rows_and_store / "rows", tmp_path / "rows"))
+
+
+@pytest.fixture
+def url(tmp_path: Path, rows: Path, rows_and_store: Path) -> str:
+    return str(shutil.copytree(rows_and_store / "store", tmp_path / "store"))
 
 
 def test_files_come_in_by_one_commit_and_once(url: str, rows: Path) -> None:

@@ -1,4 +1,4 @@
-"""Progress: bars at a terminal, log lines elsewhere; by real processes, with a terminal of their own."""
+"""Progress: bars at a terminal, log lines elsewhere; each kind of command once by a process of its own."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr
+from importlib import import_module
 from threading import Event
 
 import pyarrow as pa
 import pytest
 
 import spark_pages as sp
+from spark_pages.cli.app import app
 from spark_pages.progress import Phase, advance, current, phase, reporting
 from tests import PROJECT
 
-VERB = [sys.executable, "-m", "spark_pages"]
-JOB = [sys.executable, "-m", "spark_pages.spark.jobs"]
 PHASES = {
     "checkpoint": "writing a checkpoint of version 1 …",
     "compact_log": "bundling commits up to version 1 …",
@@ -42,33 +44,94 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
-def at_terminal(command: list[str]) -> tuple[str, str]:
-    """What a command says on stdout, and on a stderr that is a terminal."""
+Capture = pytest.CaptureFixture[str]
+
+
+def seen_at_terminal(work: Callable[[int], object]) -> str:
+    """What comes to a terminal that is given to the work, by its file descriptor."""
     ours, theirs = pty.openpty()
-    with os.fdopen(ours, "rb", buffering=0) as seen:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, text=True, check=True)
-        os.write(theirs, b"\n--end--\n")
+
+    def read() -> str:
         said = b""
-        while b"--end--" not in said:
-            said += seen.read(4096)
-        os.close(theirs)
-    return done.stdout, said.decode().removesuffix("\n--end--\n").partition("--end--")[0]
+        while not said.endswith(b"--end--"):
+            said += os.read(ours, 4096)
+        return said.decode().removesuffix("--end--")
+
+    with ThreadPoolExecutor(1) as beside:
+        said = beside.submit(read)
+        try:
+            work(theirs)
+        finally:
+            os.write(theirs, b"--end--")
+    os.close(ours)
+    os.close(theirs)
+    return said.result()
 
 
-@pytest.mark.parametrize(("job", "expected"), PHASES.items())
-def test_a_verb_tells_its_phases_at_a_terminal(job: str, expected: str, url: str) -> None:
-    said, told = at_terminal([*VERB, job.replace("_", "-"), url])
+def at_terminal(command: list[str]) -> tuple[str, str]:
+    """What a process says on stdout, and on a stderr that is a terminal."""
+    said: list[str] = []
+
+    def run(stderr: int) -> None:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, check=True)
+        said.append(done.stdout)
+
+    told = seen_at_terminal(run)
+    return said[0], told
+
+
+def here_at_terminal(work: Callable[[], object]) -> str:
+    """What work in this process says on stderr, while that is a terminal."""
+
+    def run(stderr: int) -> None:
+        with open(os.dup(stderr), "w") as terminal, redirect_stderr(terminal):
+            work()
+
+    return seen_at_terminal(run)
+
+
+def run_verb(*arguments: str) -> None:
+    """Run a verb in this process; it must succeed."""
+    with pytest.raises(SystemExit) as end:
+        app(list(arguments))
+    assert not end.value.code
+
+
+def run_job(name: str, *arguments: str) -> None:
+    """Run a job in this process; it must succeed."""
+    assert import_module(f"spark_pages.spark.jobs.{name}").main(arguments) == 0
+
+
+@pytest.mark.parametrize(("verb", "expected"), PHASES.items())
+def test_a_verb_tells_its_phases_at_a_terminal(verb: str, expected: str, url: str, capsys: Capture) -> None:
+    told = here_at_terminal(lambda: run_verb(verb.replace("_", "-"), url))
 
     assert expected in told
+    assert "…" not in capsys.readouterr().out
+
+
+def test_a_verb_that_is_a_process_tells_its_phases_at_a_terminal(url: str) -> None:
+    said, told = at_terminal([sys.executable, "-m", "spark_pages", "verify", url])
+
+    assert PHASES["verify"] in told
     assert "…" not in said
 
 
 @pytest.mark.parametrize(("job", "flag"), SPARKLESS.items())
-def test_a_job_tells_its_phases_at_a_terminal_and_its_result_apart(job: str, flag: str, url: str) -> None:
-    said, told = at_terminal([sys.executable, str(PROJECT / "jobs" / f"{job}.py"), url, flag])
+def test_a_job_tells_its_phases_at_a_terminal_and_its_result_apart(
+    job: str, flag: str, url: str, capsys: Capture
+) -> None:
+    told = here_at_terminal(lambda: run_job(job, url, flag))
 
     assert PHASES[job] in told
-    assert json.loads(said)["job"] == job
+    assert json.loads(capsys.readouterr().out)["job"] == job
+
+
+def test_a_job_that_is_a_process_tells_its_phases_at_a_terminal_and_its_result_apart(url: str) -> None:
+    said, told = at_terminal([sys.executable, str(PROJECT / "jobs" / "compact_log.py"), url])
+
+    assert PHASES["compact_log"] in told
+    assert json.loads(said)["job"] == "compact_log"
 
 
 def test_a_job_that_a_shell_calls_keeps_to_where_the_shell_sends_its_stderr() -> None:
@@ -80,22 +143,25 @@ def test_a_job_that_a_shell_calls_keeps_to_where_the_shell_sends_its_stderr() ->
     assert json.loads(done.stdout.splitlines()[-1])["error"]["type"] == "UsageError"
 
 
-def test_a_verb_that_tells_json_is_silent_at_a_terminal(url: str) -> None:
-    said, told = at_terminal([*VERB, "verify", url, "--json"])
+def test_a_verb_that_tells_json_is_silent_at_a_terminal(url: str, capsys: Capture) -> None:
+    told = here_at_terminal(lambda: run_verb("verify", url, "--json"))
 
-    assert json.loads(said)["ok"]
+    assert json.loads(capsys.readouterr().out)["ok"]
     assert told.strip() == ""
 
 
-def test_a_verb_into_a_pipe_tells_no_phases(url: str) -> None:
-    done = subprocess.run([*VERB, "verify", url], capture_output=True, text=True, check=True)
+def test_a_verb_without_a_terminal_tells_no_phases(url: str, capsys: Capture) -> None:
+    run_verb("verify", url)
 
-    assert "…" not in done.stdout + done.stderr
+    said = capsys.readouterr()
+    assert "…" not in said.out + said.err
 
 
 def test_a_job_without_a_terminal_logs_its_beginning_and_its_end(url: str) -> None:
+    # given
+    job = [sys.executable, "-m", "spark_pages.spark.jobs", "compact_log", url]
     # when
-    done = subprocess.run([*JOB, "compact_log", url], capture_output=True, text=True, check=True)
+    done = subprocess.run(job, capture_output=True, text=True, check=True)
     # then
     began, ended = done.stderr.splitlines()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:+-]+ compact_log: started", began)
@@ -104,26 +170,27 @@ def test_a_job_without_a_terminal_logs_its_beginning_and_its_end(url: str) -> No
 
 
 @pytest.mark.parametrize("arguments", [["--progress", "none"], ["--progress=none", "--dry-run"]])
-def test_a_job_that_is_to_show_no_progress_writes_nothing_to_stderr(url: str, arguments: list[str]) -> None:
-    done = subprocess.run([*JOB, "compact_log", url, *arguments], capture_output=True, text=True, check=True)
+def test_a_job_that_is_to_show_no_progress_writes_nothing_to_stderr(
+    url: str, arguments: list[str], capsys: Capture
+) -> None:
+    run_job("compact_log", url, *arguments)
 
-    assert done.stderr == ""
+    assert capsys.readouterr().err == ""
 
 
 def test_a_job_at_a_terminal_logs_lines_where_it_is_told_to(url: str) -> None:
-    _, seen = at_terminal([*JOB, "compact_log", url, "--progress=log"])
+    told = here_at_terminal(lambda: run_job("compact_log", url, "--progress=log"))
 
-    assert "compact_log: started" in seen
-    assert "…" not in seen
+    assert "compact_log: started" in told
+    assert "…" not in told
 
 
-def test_a_verb_into_a_pipe_logs_where_it_is_told_to(url: str) -> None:
-    verb = [*VERB, "--progress", "log", "verify", url]
+def test_a_verb_without_a_terminal_logs_where_it_is_told_to(url: str, capsys: Capture) -> None:
+    run_verb("--progress", "log", "verify", url)
 
-    done = subprocess.run(verb, capture_output=True, text=True, check=True)
-
-    assert "spark-pages: started" in done.stderr
-    assert "started" not in done.stdout
+    said = capsys.readouterr()
+    assert "spark-pages: started" in said.err
+    assert "started" not in said.out
 
 
 def test_the_library_shows_nothing_by_itself(url: str, capsys: pytest.CaptureFixture[str]) -> None:
