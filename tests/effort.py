@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import TypeVar
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+Value = TypeVar("Value")
 
 _RUN = os.environ.get("SPARK_PAGES_TESTS", "")
 
@@ -19,6 +23,19 @@ SLOW = _RUN == "slow" or LONG
 def examples(usual: int) -> int:
     """Return how many examples to draw: a quarter of the usual number in `make test`, and at least three."""
     return usual if SLOW else max(usual // 4, min(usual, 3))
+
+
+def some(values: Sequence[Value], every: int, first: int = 0) -> Sequence[Value]:
+    """Return all values, but in `make test` each n-th alone; the test bears the marker `sampled`.
+
+    Parameters
+    ----------
+    every
+        The n.
+    first
+        Where to begin: a number of the case, so that all cases together try every value.
+    """
+    return values if SLOW else values[first % every :: every]
 
 
 def run_machine(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import spark_pages as sp
 from spark_pages.transaction import deleted_rows
+from tests.effort import examples
 from tests.property.deletes import SCHEMA, Model, check, mirror, race, table_of
 from tests.transaction.stores import QUIET
 
@@ -135,7 +136,9 @@ def after(steps: list[tuple[str, object]]) -> Model:
     return model
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(24), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(STEPS)
 def test_a_table_with_deletes_is_a_plain_model_of_numbered_rows(steps):
     model = after(steps)

@@ -16,7 +16,7 @@ from spark_pages.query.page_bounds import PageBounds
 from spark_pages.query.predicates.expression_tree import expression_parts
 from spark_pages.query.predicates.filters import parse_filter
 from spark_pages.query.predicates.large_predicates import JoinedPredicate
-from tests.effort import examples
+from tests.effort import SLOW, examples
 from tests.transaction.stores import store_with
 
 ROWS = pa.table({"a": list(range(100)), "b": [None if row % 5 == 0 else row % 7 for row in range(100)]})
@@ -27,7 +27,7 @@ def table():
     return store_with(ROWS, schema=ROWS.schema).snapshot().table("t")
 
 
-MANY = 10_000
+MANY = 10_000 if SLOW else 2_500
 CHAINS = {
     "text, or of equal": (" or ".join(f"a = {n * 3}" for n in range(MANY)), list(range(0, 100, 3))),
     "text, or of greater": (" or ".join(f"a > {n + 95}" for n in range(500)), [96, 97, 98, 99]),
@@ -50,6 +50,7 @@ CHAINS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("given", CHAINS)
 def test_a_filter_of_thousands_of_conditions_finds_its_rows(table, given):
     filter, rows = CHAINS[given]
@@ -94,6 +95,7 @@ DEEP = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("given", DEEP)
 def test_a_filter_that_is_nested_too_deep_is_refused(table, given):
     with pytest.raises(InvalidInputError, match=r"nested|levels"):

@@ -18,6 +18,8 @@ from spark_pages.storage import DurableLocalStore, MeteredStore
 from spark_pages.store import Store
 from tests.transaction.stores import LOOKS, reads_and_looks
 
+pytestmark = pytest.mark.sampled(every=2)
+
 SHAPES = {
     "10 k": Shape(10_000, tables=10, columns=10, names_statistics=True),
     "10 k, many tables": Shape(10_000, tables=1_000, columns=10, names_statistics=True),

@@ -412,17 +412,24 @@ ASKED_OF_EXPLAIN = [
 ]
 
 
-@pytest.mark.parametrize("text", ASKED_OF_EXPLAIN)
-@pytest.mark.parametrize("decoded_bytes", [0, 64 << 20])
-@pytest.mark.parametrize("kept_in", ["folder", "memory"])
-def test_a_scan_with_a_filter_takes_no_more_than_explain_tells_and_each_page_once(
-    tmp_path, small_windows, text, decoded_bytes, kept_in
-):
-    url = {"folder": str(tmp_path / "s"), "memory": f"memory://{tmp_path.name}"}[kept_in]
+@pytest.fixture(scope="module", params=["folder", "memory"])
+def url_of_many_pages(request, tmp_path_factory):
+    """A store that no test changes, in a folder or in memory."""
+    folder = tmp_path_factory.mktemp("explained")
+    url = {"folder": str(folder / "s"), "memory": f"memory://{folder.name}"}[request.param]
     with sp.create(url).transaction() as txn:
         txn._page_bytes = 1_000
         txn.create_table("t", numbers().schema)
         txn.append("t", numbers())
+    return url
+
+
+@pytest.mark.parametrize("text", ASKED_OF_EXPLAIN)
+@pytest.mark.parametrize("decoded_bytes", [0, 64 << 20])
+def test_a_scan_with_a_filter_takes_no_more_than_explain_tells_and_each_page_once(
+    url_of_many_pages, small_windows, text, decoded_bytes
+):
+    url = url_of_many_pages
     table = sp.open(url, cache=sp.CacheConfig(decoded_bytes=decoded_bytes)).snapshot().table("t")
     trace = ReadTrace()
 

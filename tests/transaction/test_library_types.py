@@ -232,7 +232,7 @@ def test_a_frame_is_stored_and_read_back_equal(frame):
     assert store.verify(pages="all").ok
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
 def test_values_of_a_frame_may_be_anywhere_inside_of_others_whatever_is_done_to_their_pages(frame):
     whole = pa.table(frame)
