@@ -269,7 +269,7 @@ def row_changes(
     after = _columns(now.tables())
     before = _columns(then.tables() if then else ()) if changes.tables else after
     keys = {key for key in before.keys() | after.keys() if key[0] in changes.tables}
-    marked = {key[0] for key in changes.traces if key[1] == LIVENESS}
+    marked = {key[0] for key in changes.traces if key[1] == LIVENESS or rows_of(now, (key[0], LIVENESS))}
     keys |= {key for key in before.keys() | after.keys() if key in changes.traces or key[0] in marked}
     parts = [ROW_CHANGES_SCHEMA.empty_table()]
     dead = _DeadRows(changes, then, now, pages)

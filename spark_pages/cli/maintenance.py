@@ -232,6 +232,7 @@ def compact_pages(
     table: Annotated[
         str | None, typer.Option(help="This table only; all by default.", show_default=False)
     ] = None,
+    purge: Annotated[bool, typer.Option("--purge", help="Blank the values of deleted rows, too.")] = False,
     dry_run: DryRun = False,
     profile: Profile = None,
     json: Json = False,
@@ -240,13 +241,14 @@ def compact_pages(
     from spark_pages.spark.compact import compact_pages as compact
     from spark_pages.spark.compact import each_table, plan_compact_pages
 
-    told = each_table(url, table, profile, plan_compact_pages if dry_run else partial(compact, None))
+    work = plan_compact_pages if dry_run else partial(compact, None, purge=purge)
+    told = each_table(url, table, profile, work)
     if json:
         output.print_json(told)
     else:
         shown = ["table", "runs", "pages_before", "bytes_before"]
         if not dry_run:
-            shown = ["table", "pages_before", "pages_after", "version"]
+            shown = ["table", "pages_before", "pages_after", "purged_pages", "version"]
         rows = [[each[name] for name in shown] for each in told["tables"] if each["ok"]]
         output.print_rows("Page compaction", shown, rows)
         for each in told["tables"]:

@@ -12,22 +12,23 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spark_pages.errors import CommitConflictError, SnapshotExpiredError, SparkPagesError, TableNotFoundError
 from spark_pages.maintenance.claims import claim_rows, new_owner, release_claims
-from spark_pages.maintenance.compaction_plan import (
-    CompactionTask,
-    claimed_ranges,
-    plan_compaction,
-)
+from spark_pages.maintenance.compaction_plan import CompactionTask, claimed_ranges, plan_compaction
 from spark_pages.maintenance.page_rewrite import page_target, rewrite_runs, stored_bytes
 from spark_pages.model.actions import Claim
 from spark_pages.model.added_pages import NewPage
+from spark_pages.model.row_ranges import RowRanges
 from spark_pages.progress import Phase, phase
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime, Spawn, spawn_thread
 from spark_pages.transaction.transaction import Transaction
+
+_MOST_TRIES = 8
+"""Times that a purge is tried while others replace the same pages."""
 
 _MOST_ROUNDS = 4
 """Rounds of one compaction at most. The last page of a run may turn out to fit into its neighbour."""
@@ -47,6 +48,8 @@ class Compaction:
         Chains that another job was working on.
     conflicts
         Runs that were left out, because another commit replaced pages of them in the meantime.
+    purged_pages
+        Pages that gave way because rows of theirs were deleted: to blank ones, and marks to joined ones.
     """
 
     tasks: Sequence[CompactionTask] = ()
@@ -54,6 +57,7 @@ class Compaction:
     version: int | None = None
     claimed_by_others: int = 0
     conflicts: int = 0
+    purged_pages: int = 0
 
     def plus(self, later: Compaction) -> Compaction:
         """Both together. Pages that are compacted twice count in both."""
@@ -71,6 +75,7 @@ class Compaction:
             "version": self.version,
             "claimed_by_others": self.claimed_by_others,
             "conflicts": self.conflicts,
+            "purged_pages": self.purged_pages,
         }
 
 
@@ -104,7 +109,12 @@ def rewrite_locally(
 
 
 def compact_table(
-    begin: BeginTransaction, name: str, runtime: Runtime, rewrite: Rewrite | None = None
+    begin: BeginTransaction,
+    name: str,
+    runtime: Runtime,
+    rewrite: Rewrite | None = None,
+    *,
+    purge: bool = False,
 ) -> Compaction:
     """Claim the pages of a table that are too small or too large, rewrite them, commit, release the claims.
 
@@ -114,6 +124,8 @@ def compact_table(
         Opens a transaction for the operation that it is told, on the newest version or a given one.
     rewrite
         Does the work in place of this process.
+    purge
+        Whether to blank all values of deleted rows, not only those of pages without a live row.
 
     Raises
     ------
@@ -123,11 +135,26 @@ def compact_table(
 
     Notes
     -----
-    Two commits where there is something to do, the first of which only claims. Runs of which another commit
+    Two commits where there is something to do, the first of which only claims, and one before them where a
+    purge is due. Runs of which another commit
     has replaced pages are left out, and the others are committed. Looks at the new pages again until nothing
     is left to do among them, mostly after the first round.
     """
-    num_rows = begin("compact pages").snapshot.table(name).end_row
+    table = begin("compact pages").snapshot.table(name)
+    num_rows = table.end_row
+    purged = Compaction()
+    if table.marks is not None:
+        pages, version = purge_table(begin, name, whole_pages=not purge)
+        purged = Compaction(version=version, purged_pages=pages)
+    return replace(
+        purged.plus(_compact(begin, name, runtime, rewrite, num_rows)), purged_pages=purged.purged_pages
+    )
+
+
+def _compact(
+    begin: BeginTransaction, name: str, runtime: Runtime, rewrite: Rewrite | None, num_rows: int
+) -> Compaction:
+    """Run rounds until nothing is left to do."""
     latest = done = _compact_once(begin, name, runtime, rewrite, num_rows)
     for _ in range(_MOST_ROUNDS - 1):
         if latest.version is None or latest.claimed_by_others or latest.conflicts:
@@ -138,6 +165,43 @@ def compact_table(
             break
         done = done.plus(latest)
     return done
+
+
+def purge_table(
+    begin: BeginTransaction, name: str, rows: RowRanges | None = None, *, whole_pages: bool = False
+) -> tuple[int, int | None]:
+    """Blank values of deleted rows; return how many pages gave way, and the version, None without any.
+
+    Parameters
+    ----------
+    rows
+        Only in pages that hold one of these, of which those that live again are left out.
+    whole_pages
+        See `Transaction.purge_rows`.
+
+    Raises
+    ------
+    CommitConflictError
+        If other commits replaced some of the pages meanwhile, each time that it was tried.
+    """
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            with begin("purge rows") as txn:
+                pages = txn.purge_rows(name, _dead_of(txn, name, rows), whole_pages=whole_pages)
+            return pages, txn.version if pages else None
+        except CommitConflictError:
+            if tries == _MOST_TRIES:
+                raise
+
+
+def _dead_of(txn: Transaction, name: str, rows: RowRanges | None) -> NDArray[np.int64] | None:
+    if rows is None:
+        return None
+    table = txn.snapshot.table(name)
+    numbers = rows.between(0, table.end_row).rows()
+    return numbers[~table.are_live(numbers)]
 
 
 def _compact_once(

@@ -8,7 +8,7 @@ oldest version that can be read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import count
 
 import numpy as np
@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_pages.arrow.stored_types import schema_from_bytes
 from spark_pages.catalog.table_zero import PURGED, upgrade_intents
 from spark_pages.errors import CommitConflictError
 from spark_pages.format.features import check_writable
@@ -29,8 +28,9 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CatalogIntent, IntentKind, TransactionRecord
 from spark_pages.model.added_pages import AddedPages
-from spark_pages.model.ids import CATALOG_TABLE, TableId
+from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition
+from spark_pages.query.catalog_rows import definitions_of
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime, writer_name
@@ -106,33 +106,7 @@ def unreferenced_drops(zero: Table, oldest: int) -> list[tuple[TableDefinition, 
     dropped = dict(
         zip(*(over.column(name).to_pylist() for name in ("table_id", "deleted_by_max")), strict=True)
     )
-    return [(each, dropped[each.table_id]) for each in _definitions(zero, sorted(dropped))]
-
-
-def _definitions(zero: Table, tables: Sequence[int]) -> list[TableDefinition]:
-    """Tables with every column that they ever had, as table 0 tells them."""
-    if not tables:
-        return []
-    columns = ["table_id", "kind", "namespace_id", "name", "field_id", "arrow_schema"]
-    found: dict[int, TableDefinition] = {}
-    fields: dict[int, dict[int, pa.Field]] = {table_id: {} for table_id in tables}
-    for row in zero.read(columns, filter=[("table_id", "in", list(tables))]).to_pylist():
-        if row["kind"] == "column":
-            field = schema_from_bytes(row["arrow_schema"]).field(0)
-            fields[row["table_id"]][row["field_id"]] = field.with_name(f"c{row['field_id']}")
-        elif row["kind"] == "table":
-            table_id = TableId(row["table_id"])
-            found[table_id] = TableDefinition(table_id, row["name"], pa.schema([]), 1, row["namespace_id"])
-    return [
-        TableDefinition(
-            each.table_id,
-            each.name,
-            pa.schema([field for _, field in sorted(fields[table_id].items())]),
-            max(fields[table_id]) + 1,
-            each.namespace_id,
-        )
-        for table_id, each in found.items()
-    ]
+    return [(each, dropped[each.table_id]) for each in definitions_of(zero, sorted(dropped))]
 
 
 def _is_retained(log: Log, head: LogSnapshot, definition: TableDefinition, dropped: int, now_us: int) -> bool:

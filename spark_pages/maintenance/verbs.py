@@ -82,21 +82,34 @@ class MaintenanceVerbs:
         """
         return vacuum(self._log, self._runtime, retention, as_flag(orphans, "orphans"), self._pages)
 
-    def compact_pages(self: _Store, table: str | None = None) -> list[dict[str, Any]]:
+    def compact_pages(self: _Store, table: str | None = None, *, purge: bool = False) -> list[dict[str, Any]]:
         """Merge runs of small pages into full ones. Rows do not change.
+
+        Pages of which all rows are deleted get page descriptors without bytes, and the marks of deleted rows
+        are joined.
+
+        Parameters
+        ----------
+        table
+            Its name; all tables by default.
+        purge
+            Whether to blank the values of all deleted rows: null takes their place in the newest version.
+            Earlier versions hold them until `vacuum` may delete these; see `erase`.
 
         Returns
         -------
         list of dict
             For each table: its name, its pages before and after, the version (None where there was nothing
-            to do), and how many columns another job was compacting.
+            to do), how many columns another job was compacting, and how many pages were replaced because of
+            deleted rows.
         """
+        purge = as_flag(purge, "purge")
         snapshot = self.snapshot()
         names = snapshot.tables() if table is None else [snapshot.table(table).name]
         return [
-            compact_table(partial(self.transaction, parameters={"table": name}), name, self._runtime).as_dict(
-                name
-            )
+            compact_table(
+                partial(self.transaction, parameters={"table": name}), name, self._runtime, purge=purge
+            ).as_dict(name)
             for name in names
         ]
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from spark_pages.arrow.stored_types import schema_from_bytes
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.ids import TableId
-from spark_pages.model.table import BUILT_IN
+from spark_pages.model.table import BUILT_IN, TableDefinition
 from spark_pages.query.table import Table
 
 MOST_TABLES = 1024
@@ -128,3 +129,29 @@ class CatalogRows:
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def definitions_of(zero: Table, tables: Sequence[int]) -> list[TableDefinition]:
+    """Return tables with every column that they ever had, each named by its field id."""
+    if not tables:
+        return []
+    columns = ["table_id", "kind", "namespace_id", "name", "field_id", "arrow_schema"]
+    found: dict[int, TableDefinition] = {}
+    fields: dict[int, dict[int, pa.Field]] = {table_id: {} for table_id in tables}
+    for row in zero.read(columns, filter=[("table_id", "in", list(tables))]).to_pylist():
+        if row["kind"] == "column":
+            field = schema_from_bytes(row["arrow_schema"]).field(0)
+            fields[row["table_id"]][row["field_id"]] = field.with_name(f"c{row['field_id']}")
+        elif row["kind"] == "table":
+            table_id = TableId(row["table_id"])
+            found[table_id] = TableDefinition(table_id, row["name"], pa.schema([]), 1, row["namespace_id"])
+    return [
+        TableDefinition(
+            each.table_id,
+            each.name,
+            pa.schema([field for _, field in sorted(fields[table_id].items())]),
+            max(fields[table_id]) + 1,
+            each.namespace_id,
+        )
+        for table_id, each in found.items()
+    ]

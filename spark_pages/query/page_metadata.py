@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from spark_pages.arrow.columns import number_column
-from spark_pages.arrow.join import copied, join
+from spark_pages.arrow.columns import number_column, valid_of
+from spark_pages.arrow.join import copied, join, take_entries
 from spark_pages.errors import InvalidInputError
 from spark_pages.io import LazyPage, ReadTrace
 from spark_pages.model.row_ranges import RowRanges
@@ -109,6 +110,21 @@ class PageMeta:
             self.page,
         )
 
+    def without(self, entries: NDArray[np.int64]) -> PageMeta:
+        """The same, with nothing in front of and behind some entries, given by their offsets."""
+        prefix, suffix = (
+            None if each is None else _blanked(each, entries) for each in (self.prefix, self.suffix)
+        )
+        return PageMeta(prefix, suffix, self.page)
+
+    def has_any(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of some entries, given by their offsets, have something in front of them or behind them."""
+        found = np.zeros(len(entries), bool)
+        for each in (self.prefix, self.suffix):
+            if each is not None:
+                found |= valid_of(each)[entries]
+        return found
+
     def join_with(self, values: pa.Array) -> pa.Array:
         """Return the values, or structs of values and their metadata, for splitting into pages."""
         arrays = [values, *(each for each in (self.prefix, self.suffix) if each is not None)]
@@ -118,6 +134,14 @@ class PageMeta:
 
 
 NO_META = PageMeta()
+
+
+def _blanked(values: pa.Array, entries: NDArray[np.int64]) -> pa.Array:
+    order = np.arange(len(values))
+    order[entries] = len(values)
+    return take_entries(
+        join([values, pa.nulls(1, values.type)], values.type), number_column(order, pa.int64())
+    )
 
 
 def meta_names(column: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from spark_pages.arguments import as_str
+from spark_pages.arguments import as_flag, as_str
 from spark_pages.errors import CommitConflictError
 from spark_pages.format.names import page_file_key
 from spark_pages.job_result import failure_document
@@ -89,7 +89,12 @@ def plan_compact_pages(url: str, table: str, profile: str | None = None) -> dict
 
 @report_as("compact_pages")
 def compact_pages(
-    spark: SparkSession | Start | None, url: str, table: str, profile: str | None = None
+    spark: SparkSession | Start | None,
+    url: str,
+    table: str,
+    profile: str | None = None,
+    *,
+    purge: bool = False,
 ) -> dict[str, Any]:
     """Rewrite runs of small pages of a table as full ones, in one commit; rows stay the same.
 
@@ -100,6 +105,8 @@ def compact_pages(
         is asked only where there is something to rewrite. None rewrites here.
     url, table, profile
         The store and the table, and storage options by name.
+    purge
+        Whether to blank the values of all deleted rows, which this process does.
 
     Returns
     -------
@@ -107,7 +114,7 @@ def compact_pages(
         ``ok``, ``table``, ``runs``, ``tasks``, ``pages_before``, ``pages_after``, ``version`` (of the
         commit, or looked at where nothing was to do), ``claimed_by_others`` (columns that another job is
         compacting), ``conflicts`` (runs left out, because another commit replaced pages of them in the
-        meantime), ``bytes_written``, ``seconds``.
+        meantime), ``purged_pages`` (replaced because of deleted rows), ``bytes_written``, ``seconds``.
 
     Raises
     ------
@@ -130,6 +137,7 @@ def compact_pages(
         table,
         Runtime(),
         cluster.rewrite if cluster else None,
+        purge=as_flag(purge, "purge"),
     )
     return {
         **done.as_dict(table),

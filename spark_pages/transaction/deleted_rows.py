@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_pages.arrow.columns import valid_of
+from spark_pages.arrow.columns import numbers_of, valid_of
 from spark_pages.io import page_stats
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.ids import LIVENESS
 from spark_pages.model.page import PageDescriptor, PageKind
+from spark_pages.model.row_ranges import RowRanges
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.live_rows import MARK
 from spark_pages.query.row_reader import RowReader
@@ -28,6 +29,10 @@ CONSTANT_ROWS = 1 << 20
 
 MOST_RANGES = 1 << 16
 """A splice names no more touched ranges than this; else the pages that hold them."""
+
+_PAGES_AT_ONCE = 128
+_LIVE, _DEAD = -1, -2
+"""Groups of constants that hold a block or more, beside the numbers of blocks."""
 
 Numbers = NDArray[np.int64]
 
@@ -77,6 +82,65 @@ def shorten_marks(table: Table, end_row: int) -> list[StagedSplice]:
     return [splice]
 
 
+def dead_rows(table: Table) -> RowRanges:
+    """Return the dead rows of a table. Reads all pages of its liveness chain."""
+    marks = table.marks
+    if marks is None:
+        return RowRanges.of(0, 0)
+    run = marks.directory.chain(MARK).all_pages()
+    counts = run.numbers("entry_count")
+    starts = run.prefix_entries.astype(np.int64) - counts
+    constant = run.numbers("kind") == PageKind.CONSTANT
+    nulls = numbers_of(run.stats.column("null_count"))
+    whole = constant & (nulls > 0)
+    bounds = [np.stack([starts[whole], starts[whole] + counts[whole]], axis=1)]
+    some = np.flatnonzero(~constant & (nulls > 0))
+    for first in range(0, len(some), _PAGES_AT_ONCE):
+        chosen = some[first : first + _PAGES_AT_ONCE]
+        pages = [run.descriptor(index) for index in chosen.tolist()]
+        for start, values in zip(starts[chosen].tolist(), marks.page_values(MARK, pages), strict=True):
+            edges = np.flatnonzero(np.diff(np.concatenate([[0], ~valid_of(values), [0]]).astype(np.int8)))
+            bounds.append(start + edges.reshape(-1, 2))
+    return RowRanges.joined(np.concatenate(bounds))
+
+
+def joined_marks(table: Table, dead: RowRanges) -> list[StagedSplice]:
+    """Return splices that join pages of the liveness chain of a table; none where it gets no fewer pages.
+
+    Parameters
+    ----------
+    dead
+        All dead rows of the table.
+    """
+    marks = table.marks
+    if marks is None:
+        return []
+    run = marks.directory.chain(MARK).all_pages()
+    counts = run.numbers("entry_count")
+    ends = run.prefix_entries.astype(np.int64)
+    starts = ends - counts
+    nulls = numbers_of(run.stats.column("null_count"))
+    blocks = starts // BLOCK_ROWS
+    fits = (counts < BLOCK_ROWS) & (blocks == (ends - 1) // BLOCK_ROWS)
+    group = np.where(fits, blocks, np.where(nulls > 0, _DEAD, _LIVE))
+    group = np.where(~fits & (run.numbers("kind") != PageKind.CONSTANT), -3 - np.arange(len(group)), group)
+    edges = np.append(0, np.flatnonzero(np.diff(group)) + 1)
+    splices = []
+    for start, stop in zip(edges.tolist(), [*edges[1:].tolist(), len(group)], strict=True):
+        begin, end = int(starts[start]), int(ends[stop - 1])
+        if stop - start < 2:
+            continue
+        if group[start] in (_LIVE, _DEAD):
+            pages = list(_constants(bool(group[start] == _LIVE), end - begin))
+        else:
+            pages = list(_pages(begin, end, dead.between(begin, end).rows()))
+        if len(pages) < stop - start:
+            removed = tuple(run.page_ids[start:stop].tolist())
+            of = table.definition.table_id, LIVENESS
+            splices.append(StagedSplice(*of, begin, removed, end - begin, pages, data_change=False))
+    return splices
+
+
 def _changed(definition: TableDefinition, marks: RowReader, rows: Numbers) -> Iterator[StagedSplice]:
     """Splices for rows that pages of the chain hold."""
     if not len(rows):
@@ -113,11 +177,11 @@ def _splice(
         tuple(int(page.page_id) for page in removed),
         removed_entries,
         pages,
-        touched=_touched(rows, first_row, pages),
+        touched=touched_ranges(rows, first_row, pages),
     )
 
 
-def _touched(rows: Numbers, first_row: int, pages: Sequence[StagedPage]) -> tuple[tuple[int, int], ...]:
+def touched_ranges(rows: Numbers, first_row: int, pages: Sequence[StagedPage]) -> tuple[tuple[int, int], ...]:
     """The rows as ranges; where these are too many, the pages that hold some of them."""
     if not len(rows):
         return ()

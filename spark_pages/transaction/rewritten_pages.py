@@ -75,9 +75,9 @@ def rewrite_pages(
         rows, values = updates.between(bounds)
         of_pages = np.concatenate([[0], np.searchsorted(rows, bounds[:, 1])])
         offsets = rows - np.repeat(bounds[:, 0], of_pages[1:] - of_pages[:-1])
-        touched = _Touched(positions[done : done + len(pages)], of_pages, rows, offsets, values)
+        touched = TouchedPages(positions[done : done + len(pages)], of_pages, rows, offsets, values)
         done += len(pages)
-        staged = _rewritten(table, column, pages, touched)
+        staged = rewrite_touched(table, column, pages, touched)
         for start, stop, ranges in touched.neighbours():
             yield StagedSplice(
                 table.definition.table_id,
@@ -124,7 +124,7 @@ def _bytes_at_work(page: PageDescriptor, kind: pa.DataType) -> int:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Touched:
+class TouchedPages:
     """Some pages of a chain, and the rows of them that get other values.
 
     Attributes
@@ -160,10 +160,16 @@ class _Touched:
             yield start, stop, ranges[low:high]
 
 
-def _rewritten(
-    table: Table, column: str, pages: Sequence[PageDescriptor], touched: _Touched
+def rewrite_touched(
+    table: Table, column: str, pages: Sequence[PageDescriptor], touched: TouchedPages, *, blank: bool = False
 ) -> list[StagedPage]:
-    """The pages with their new values, together where they hold values alone."""
+    """The pages with their new values, together where they hold values alone.
+
+    Parameters
+    ----------
+    blank
+        Whether the rows lose what they have beside their values, too.
+    """
     options = table.page_options
     codec, bloom = options.codec_for(column), options.bloom_for(column)
     arrays = table.page_values(column, pages)
@@ -172,7 +178,7 @@ def _rewritten(
         ends = np.cumsum([0, *map(len, arrays)])
         offsets = np.repeat(ends[:-1], np.diff(touched.bounds)) + touched.offsets
         try:
-            return stage_pages(_changed(arrays, offsets, touched.values), ends, codec, bloom)
+            return stage_pages(with_values(arrays, offsets, touched.values), ends, codec, bloom)
         except DoesNotFitError:
             pass  # more than one array can hold, though no page is
     staged = []
@@ -181,7 +187,7 @@ def _rewritten(
         try:
             values = touched.values.slice(low, high - low)
             changed = with_minimal_dictionaries(
-                _changed([with_wide_dictionaries(array)], touched.offsets[low:high], values), array.type
+                with_values([with_wide_dictionaries(array)], touched.offsets[low:high], values), array.type
             )
         except DoesNotFitError as error:
             if isinstance(error.__cause__, pa.ArrowNotImplementedError):
@@ -196,12 +202,13 @@ def _rewritten(
                 hint="Use a dictionary type with wider indices, such as "
                 "`pyarrow.dictionary(pyarrow.int32(), pyarrow.string())`.",
             ) from error
-        staged.append(stage_page(changed, page_stats(changed), codec, bloom, meta))
+        kept = meta.without(touched.offsets[low:high]) if blank else meta
+        staged.append(stage_page(changed, page_stats(changed), codec, bloom, kept))
     return staged
 
 
-def _changed(arrays: Sequence[pa.Array], offsets: NDArray[np.int64], values: pa.Array) -> pa.Array:
-    """The entries of the arrays, end to end, with other values at some offsets."""
+def with_values(arrays: Sequence[pa.Array], offsets: NDArray[np.int64], values: pa.Array) -> pa.Array:
+    """Return the entries of the arrays, end to end, with other values at some offsets."""
     count = sum(map(len, arrays))
     if len(values) == count:
         return values

@@ -93,7 +93,7 @@ def _append(
             end = first + piece.num_rows
             beside = {name: meta.slice(first, end) for name, meta in metas.items()}
             state.held_bytes += ingest.add(piece, beside)
-            _stay_in_budget(state)
+            stay_in_budget(state)
             first = end
         ingest.own()
     except BaseException:
@@ -176,7 +176,7 @@ def update_rows(
     """Give rows of a table other values; see `Transaction.update`."""
     staged, table_id = state.staged, definition.table_id
     staged.ddl.check_not_truncated(definition, "update rows of")
-    numbers, highest = _checked_rows(table, rows)
+    numbers, highest = checked_rows(table, rows)
     given = _values_by_column(definition, column, len(numbers), values)
     for name in given:
         there = state.base.num_rows((table_id, definition.field_ids[name]))
@@ -221,7 +221,7 @@ def delete_rows(state: TransactionState, definition: TableDefinition, table: str
             hint="Create the table with `aligned=True`.",
         )
     staged.ddl.check_not_truncated(definition, "delete rows of")
-    numbers, highest = _checked_rows(table, rows)
+    numbers, highest = checked_rows(table, rows)
     before = state.snapshot().table_of(definition)
     if highest >= before.end_row:
         appended = staged.staged_rows(table_id)
@@ -247,7 +247,7 @@ def settle(state: TransactionState) -> None:
         state.held_bytes += ingest.finish()
         del staged.appends[table_id]
         staged.splices += ingest.splices()
-    _stay_in_budget(state)
+    stay_in_budget(state)
 
 
 def rewrite_updates(
@@ -273,8 +273,8 @@ def rewrite_updates(
         ranges = None if within is None else within[table_id, column]
         for splice in rewrite_pages(table, column, updates[table_id, column], state.at_once_bytes, ranges):
             rewritten.append(splice)
-            state.held_bytes += _held_by(splice)
-            _stay_in_budget(state, rewritten)
+            state.held_bytes += held_by(splice)
+            stay_in_budget(state, rewritten)
     return rewritten
 
 
@@ -315,16 +315,16 @@ def rewrite_marks(
                 hint="Do one of them in another `store.transaction()`.",
             )
         splices += shorten_marks(table_of(definition), end_row)
-    state.held_bytes += sum(map(_held_by, splices))
+    state.held_bytes += sum(map(held_by, splices))
     return splices
 
 
 def release(state: TransactionState, rewritten: Iterable[StagedSplice]) -> None:
     """Take splices that are not for the commit out of the memory budget."""
-    state.held_bytes -= sum(map(_held_by, rewritten))
+    state.held_bytes -= sum(map(held_by, rewritten))
 
 
-def _stay_in_budget(state: TransactionState, more: Sequence[StagedSplice] = ()) -> None:
+def stay_in_budget(state: TransactionState, more: Sequence[StagedSplice] = ()) -> None:
     """Flush pages that take a quarter of the memory: to write them takes two quarters more."""
     if state.held_bytes * 4 <= state.memory_bytes:
         return
@@ -345,12 +345,12 @@ def wait_for_flushed(state: TransactionState) -> None:
         state.flusher.wait()
 
 
-def _held_by(splice: StagedSplice) -> int:
+def held_by(splice: StagedSplice) -> int:
     """Return the bytes of its pages that have no place yet."""
     return sum(page.encoded.actual_len for page in splice.pages if isinstance(page, StagedPage))
 
 
-def _checked_rows(table: str, rows: ArrayLike) -> tuple[NDArray[np.int64], int]:
+def checked_rows(table: str, rows: ArrayLike) -> tuple[NDArray[np.int64], int]:
     """Return the row numbers that a caller gives, perhaps not copied, and the highest; -1 of none.
 
     Raises

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
-from spark_pages.arguments import as_int, as_list, as_str, check_kind, check_texts
+from spark_pages.arguments import as_flag, as_int, as_list, as_str, check_kind, check_texts
 from spark_pages.boundary import guarded
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name, split_name
@@ -48,6 +48,7 @@ from spark_pages.transaction.ddl import CatalogVerbs, verb
 from spark_pages.transaction.ingest import NOTHING_BESIDE, misfit
 from spark_pages.transaction.page_writer import StagedPage
 from spark_pages.transaction.placement import StagedSplice
+from spark_pages.transaction.purged_rows import dead_ranges, purge_rows
 from spark_pages.transaction.registration import ProvisionalIds, StagedDirectory, check_current
 from spark_pages.transaction.row_metadata import with_meta
 from spark_pages.transaction.row_sources import as_rows
@@ -401,6 +402,39 @@ class Transaction(CatalogVerbs):
             rows = shown.row_numbers(None if where is True else where)
         assert rows is not None
         return delete_rows(state, definition, table, rows)
+
+    @verb
+    def purge_rows(self, table: str, rows: ArrayLike | None = None, *, whole_pages: bool = False) -> int:
+        """Blank the values of deleted rows: null takes their place. Return how many pages are replaced.
+
+        What is read of the newest version stays the same. Earlier versions still hold the values, until
+        retention lets `Store.vacuum` delete them; `Store.erase` does all of it.
+
+        Parameters
+        ----------
+        rows
+            Only in pages that hold one of these rows, all of which are deleted in the read version; all pages
+            by default, and then the pages of the marks of deleted rows are joined, too.
+        whole_pages
+            Whether to purge only pages of which all rows are deleted. They are not read.
+
+        Raises
+        ------
+        TableNotFoundError
+        InvalidInputError
+            If the table is not aligned, or one of the rows is not deleted.
+
+        Notes
+        -----
+        Reads and rewrites each page with a deleted row, columns that were dropped included. A commit that
+        meanwhile replaces one of the pages, or makes one of the rows live again, is a conflict.
+        """
+        state = self._state
+        state.check_open()
+        state.pin_latest()
+        definition = self._names.to_write(table)
+        whole_pages = as_flag(whole_pages, "whole_pages")
+        return purge_rows(state, definition, dead_ranges(state, definition, rows), whole_pages=whole_pages)
 
     def set_properties(self, properties: Mapping[str, str | None]) -> None:
         """Set properties of the store, or unset those whose value is None; `Store.properties` reads them."""

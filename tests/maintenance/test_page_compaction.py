@@ -142,6 +142,7 @@ def test_last_pages_that_an_append_takes_along_before_they_are_claimed_are_compa
         "version": None,
         "claimed_by_others": 0,
         "conflicts": 0,
+        "purged_pages": 0,
     }
     assert store.snapshot().table("t").read()["a"].to_pylist() == list(range(104))
     check_store(store)

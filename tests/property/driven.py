@@ -63,6 +63,7 @@ NOT_DRIVEN = {
     "Table.reopen": FOR_OTHER_MODULES + "what reads again after a vacuum",
     "Table.rows_in": FOR_OTHER_MODULES + "the rows of a Spark task",
     "Table.rows_to_read": FOR_OTHER_MODULES + "the rows of a Spark task",
+    "Transaction.purge_rows": "page compaction calls it: `tests/transaction/test_purged_rows.py`",
     "Transaction.delete": "deleted rows: `test_deleted_rows.py`",
     "Transaction.refresh": FOR_OTHER_MODULES + "what goes on after a vacuum",
     "Transaction.replace_pages": "what page compaction calls; `test_one_truth.py` compacts by hand",

@@ -22,7 +22,7 @@ STEPS = st.lists(
         st.tuples(st.sampled_from(["append", "truncate", "restore", "overwrite"]), st.integers(0, 30)),
         st.tuples(st.sampled_from(["delete", "update", "update and delete", "delete twice"]), PICKS),
         st.tuples(st.just("delete where"), st.integers(0, 23)),
-        st.tuples(st.sampled_from(["checkpoint", "compact pages", "compact log"]), st.none()),
+        st.tuples(st.sampled_from(["checkpoint", "compact pages", "purge", "compact log"]), st.none()),
         st.tuples(st.just("race"), st.tuples(st.tuples(KINDS, PICKS), st.tuples(KINDS, PICKS))),
     ),
     max_size=12,
@@ -110,6 +110,7 @@ DO: dict[str, Callable] = {
     "race": lambda model, both: race(model, *both),
     "checkpoint": lambda model, _: model.store.checkpoint(),
     "compact pages": lambda model, _: model.store.compact_pages("t"),
+    "purge": lambda model, _: model.store.compact_pages("t", purge=True),
     "compact log": lambda model, _: model.store.compact_log(),
 }
 
@@ -122,9 +123,10 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deleted_rows, "MOST_RANGES", 3)
 
 
-def after(steps: list[tuple[str, object]]) -> Model:
+def after(steps: list[tuple[str, object]], merges_tails: bool = False) -> Model:
     url = f"memory://{uuid4().hex}"
-    model = Model(sp.create(url, properties=QUIET))
+    properties = QUIET | ({"tail_page_bytes": "65536"} if merges_tails else {})
+    model = Model(sp.create(url, properties=properties))
     with model.store.transaction() as txn:
         txn.create_table("t", SCHEMA)
     append(model, 20)
@@ -139,9 +141,9 @@ def after(steps: list[tuple[str, object]]) -> Model:
 @settings(
     max_examples=examples(24), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(STEPS)
-def test_a_table_with_deletes_is_a_plain_model_of_numbered_rows(steps):
-    model = after(steps)
+@given(STEPS, st.booleans())
+def test_a_table_with_deletes_is_a_plain_model_of_numbered_rows(steps, merges_tails):
+    model = after(steps, merges_tails)
 
     anew = sp.open(model.store.url)
     check(model, anew.snapshot().table("t"))

@@ -11,12 +11,14 @@ from spark_pages.errors import SparkPagesError
 from spark_pages.log.commit import conflict, protocol
 from spark_pages.model.ids import LIVENESS
 from spark_pages.model.table import TableDefinition
-from spark_pages.transaction import staging
+from spark_pages.transaction import blanked_rows, staging
+from spark_pages.transaction.placement import StagedSplice
 from tests.property.test_deleted_rows import after, small_blocks  # noqa: F401 - a fixture
 
 RACING_DELETES = [("race", (("delete", [3]), ("delete", [15])))]
 FORGETFUL_TRUNCATE = [("delete", [3, 9]), ("truncate", 0), ("append", 12)]
 RACING_UPDATE = [("race", (("delete", [3]), ("update", [3])))]
+PURGE_AND_RESTORE = [("delete", [3]), ("purge", None), ("restore", 0)]
 FORGETFUL_RESTORE = [("delete", [3]), ("delete", [12]), ("restore", 1)]
 
 
@@ -60,9 +62,20 @@ def marks_touch_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(staging, "mark_dead", silent)
 
 
+def blanking_is_identity(patch: pytest.MonkeyPatch) -> None:
+    """Blank pages hold the same rows for restore and for the feed, as compacted pages do."""
+    splice = blanked_rows.StagedSplice
+
+    def silent(*given: object, touched: object) -> StagedSplice:
+        return splice(*given, data_change=False)
+
+    patch.setattr(blanked_rows, "StagedSplice", silent)
+
+
 @pytest.mark.parametrize(
     ("plant", "steps"),
     [
+        (blanking_is_identity, PURGE_AND_RESTORE),
         (lengthenings_do_not_conflict, RACING_DELETES),
         (lengthenings_count_as_appends, RACING_DELETES),
         (liveness_is_no_chain_of_the_table, FORGETFUL_TRUNCATE),

@@ -251,6 +251,8 @@ class _Marks:
         if splice.field_id == LIVENESS:
             self.marked += splice.touched_rows(splice.first_row)
             self.resizes |= not splice.row_preserving
+            if splice.added_entries < splice.removed_entries:  # dead rows behind the new end live again
+                self.marked.append((end_row, splice.first_row + splice.removed_entries))
             if splice.added_entries > splice.removed_entries:
                 self.end_row = max(self.end_row, end_row)
             return

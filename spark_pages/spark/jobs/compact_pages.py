@@ -1,6 +1,6 @@
 """Rewrite runs of small pages as full ones, in one commit for each table.
 
-spark-submit $(python -m spark_pages.spark.where) compact_pages URL [--table flights] [--dry-run]
+spark-submit $(python -m spark_pages.spark.where) compact_pages URL [--table flights] [--purge] [--dry-run]
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, run, print one JSON line; 0 done, 1 error, 3 conflict (retry), 4 not found."""
     parser = arguments("compact_pages", "Compact the pages of a table with Spark.")
     parser.add_argument("--table", help="this table only; all by default")
+    parser.add_argument("--purge", action="store_true", help="blank the values of deleted rows")
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
     given = parser.parse_args(argv)
 
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if given.dry_run:
             return each_table(given.url, given.table, given.profile, plan_compact_pages)
         start = partial(session, "compact_pages", master=None, source=False)
-        return each_table(given.url, given.table, given.profile, partial(compact_pages, start))
+        compact = partial(compact_pages, start, purge=given.purge)
+        return each_table(given.url, given.table, given.profile, compact)
 
     return run_job("compact_pages", given, work)
