@@ -111,14 +111,14 @@ class PageMeta:
         )
 
     def without(self, entries: NDArray[np.int64]) -> PageMeta:
-        """The same, with nothing in front of and behind some entries, given by their offsets."""
+        """Return the same, with nothing in front of and behind some entries, given by their offsets."""
         prefix, suffix = (
             None if each is None else _blanked(each, entries) for each in (self.prefix, self.suffix)
         )
         return PageMeta(prefix, suffix, self.page)
 
     def has_any(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of some entries, given by their offsets, have something in front of them or behind them."""
+        """Return which entries, of some given by offset, have something in front of or behind them."""
         found = np.zeros(len(entries), bool)
         for each in (self.prefix, self.suffix):
             if each is not None:
