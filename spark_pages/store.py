@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, overload
 
 import pyarrow as pa
 
@@ -37,6 +37,7 @@ from spark_pages.maintenance.verbs import MaintenanceVerbs
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.query.latest_tables import LatestTables
 from spark_pages.query.snapshot import Snapshot
+from spark_pages.query.value_feed import read_changed_values
 from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
 from spark_pages.storage.disk_reserve import keep_reserve
@@ -355,9 +356,37 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         commits = self._log.commits_left(start, head.version + 1)
         return history_table(commits, counts, head.upkeep, newest_first=True).slice(0, limit)
 
+    @overload
     def changes(
-        self, start: int, end: int, table: str | None = None, granularity: Literal["pages", "rows"] = "pages"
-    ) -> pa.Table:
+        self,
+        start: int,
+        end: int,
+        table: str | None = None,
+        granularity: Literal["pages", "rows"] = "pages",
+        *,
+        values: Literal[False] = False,
+    ) -> pa.Table: ...
+
+    @overload
+    def changes(
+        self,
+        start: int,
+        end: int,
+        table: str | None = None,
+        granularity: Literal["pages", "rows"] = "pages",
+        *,
+        values: Literal[True],
+    ) -> pa.RecordBatchReader: ...
+
+    def changes(
+        self,
+        start: int,
+        end: int,
+        table: str | None = None,
+        granularity: Literal["pages", "rows"] = "pages",
+        *,
+        values: bool = False,
+    ) -> pa.Table | pa.RecordBatchReader:
         """Read what the commits from version `start` to `end` changed, both included.
 
         Parameters
@@ -370,7 +399,14 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         granularity
             ``"pages"``: a row for each page added, replaced or removed, or given another entry count, commit
             by commit. ``"rows"``: the ranges of rows inserted, updated and removed between the version
-            before `start` and `end`, by column; compaction changes none.
+            before `start` and `end`, by column; compaction changes none. Without effect on `values`.
+        values
+            Whether to stream the changed rows of one table instead, as a `pyarrow.RecordBatchReader`, in the
+            order of their numbers: ``_change`` (``insert``, ``update_before``, ``update_after`` or
+            ``delete``), ``_row`` (uint64), ``_version`` and ``_timestamp`` of the last commit that changed
+            the row, and the columns that the table has at `end`. ``update_before`` and ``delete`` have the
+            values of the version before `start`, the others those of `end`. Rows that are equal in both
+            versions are left out, whatever happened in between.
 
         Raises
         ------
@@ -379,8 +415,12 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         Notes
         -----
         Reads the commits, and lengths of the chains that they touch. Memory follows the result. The version
-        before `start` must be readable, because the changes are compared with it.
+        before `start` must be readable, because the changes are compared with it. With `values`, memory
+        follows the ranges of touched rows and two windows of 32 MiB for each version; the pages that hold
+        touched rows are read when the stream gets there.
         """
+        if as_flag(values, "values"):
+            return read_changed_values(self._log, self._wrap, start, end, table)
         return read_changes(self._log, self._pages, start, end, table, granularity)
 
     def blame(self, table: str, column: str, row: int) -> Blame:

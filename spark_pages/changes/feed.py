@@ -17,6 +17,7 @@ from spark_pages.log.reopen import retry_after_vacuum
 from spark_pages.log.retention import check_version
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Commit
+from spark_pages.model.table import TableDefinition
 
 
 def read_changes(
@@ -52,15 +53,26 @@ def check_version_range(start: int, end: int, names: tuple[str, str] = ("start",
 def _read(
     log: Log, pages: PageHandler, start: int, end: int, table: str | None, granularity: str
 ) -> pa.Table:
-    now = log.snapshot(end, asked="the end of the changes")
-    then = version_before(log, start)
-    if then is None:
-        check_version(log.refresh().state, 0, "where the changes begin")
+    then, now = open_ends(log, start, end)
     table_id = None if table is None else find_table_id(now, then, table)
     commits = iterate_commits(log, start, end + 1)
     if granularity == "pages":
         return page_changes(commits, then, table_id, log.load_manifest)
     return row_changes(commits, then, now, table_id, pages)
+
+
+def open_ends(log: Log, start: int, end: int) -> tuple[LogSnapshot | None, LogSnapshot]:
+    """Open the versions before and after the commits from version `start` to `end`.
+
+    Raises
+    ------
+    VersionNotFoundError, SnapshotExpiredError
+    """
+    now = log.snapshot(end, asked="the end of the changes")
+    then = version_before(log, start)
+    if then is None:
+        check_version(log.refresh().state, 0, "where the changes begin")
+    return then, now
 
 
 def version_before(log: Log, start: int) -> LogSnapshot | None:
@@ -85,12 +97,17 @@ def iterate_commits(log: Log, start: int, stop: int) -> Iterator[Commit]:
 
 def find_table_id(now: LogSnapshot, then: LogSnapshot | None, table: str) -> int:
     """Id of a table by its name in the newer snapshot, or else in the older one."""
+    return find_definition(now, then, table).table_id
+
+
+def find_definition(now: LogSnapshot, then: LogSnapshot | None, table: str) -> TableDefinition:
+    """Definition of a table by its name in the newer snapshot, or else in the older one."""
     try:
-        return find_table(now, table).table_id
+        return find_table(now, table)
     except TableNotFoundError:
         if then is None:
             raise
         found = look_up(table, then)
         if found is None:
             raise
-        return found.table_id
+        return found

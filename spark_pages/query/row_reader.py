@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_pages.arrow.columns import number_column
+from spark_pages.arrow.columns import number_column, numbers_of
 from spark_pages.arrow.join import as_type, page_of_another_column, take_entries
 from spark_pages.arrow.types import storage_of
 from spark_pages.catalog.evolution import stored_types
@@ -29,7 +29,7 @@ from spark_pages.log.reopen import reopening
 from spark_pages.model.chain import RunSlice
 from spark_pages.model.ids import CATALOG_TABLE, page_version
 from spark_pages.model.page import PageDescriptor, PageSlice
-from spark_pages.model.row_ranges import RowRanges
+from spark_pages.model.row_ranges import RowRanges, union
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.concat import Values, as_array, assembled, entries_of, gather_in_parts, type_of
@@ -130,6 +130,17 @@ class RowReader:
         """The liveness chain as the one column of a table; None where no row is dead."""
         directory = self.directory.marks()
         return None if directory is None else RowReader(directory.definition, directory, self.pages)
+
+    @reopening
+    def rows_with_values(self, name: str, stop: int) -> RowRanges:
+        """The rows below `stop` whose pages of a column are not known to hold nothing but nulls."""
+        found = []
+        for piece in self.directory.chain(name).runs(0, stop):
+            nulls = numbers_of(piece.run.stats.column("null_count").fill_null(0))
+            ends = piece.first_row + piece.run.prefix_entries.astype(np.int64)
+            bounds = np.append(piece.first_row, ends)
+            found.append(RowRanges.chosen(bounds, nulls < piece.run.numbers("entry_count")))
+        return union(found) if found else RowRanges.of(0, 0)
 
     @reopening
     def live(self, ranges: RowRanges, trace: ReadTrace | None = None) -> Flags | None:
