@@ -314,7 +314,7 @@ def _as_field(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
         raise InvalidInputError(
             f"Cannot read the changed values of column {field.name!r}: a value of {column.type} is not one "
             f"of {field.type}.",
-            hint="Read a newer version, in which the column has the wider type.",
+            hint="Pin a version in which the column has the wider type, by `versionAsOf`.",
         )
     return cast
 
