@@ -133,7 +133,7 @@ class RowReader:
 
     @reopening
     def rows_with_values(self, name: str, stop: int) -> RowRanges:
-        """The rows below `stop` whose pages of a column are not known to hold nothing but nulls."""
+        """Find the rows below `stop` whose pages of a column are not known to hold nothing but nulls."""
         found = []
         for piece in self.directory.chain(name).runs(0, stop):
             nulls = numbers_of(piece.run.stats.column("null_count").fill_null(0))

@@ -187,7 +187,7 @@ class ValueFeed:
                 yield from self._window(window)
 
     def _filled(self) -> Iterator[RowRanges]:
-        """Rows of both versions for which a column that came in between has a value."""
+        """Find rows of both versions for which a column that came in between has a value."""
         rows = min(self._then.end_row, self._now.end_row)
         source = self._now.source
         for field_id in self._fields.keys() & (self._now.names.keys() - self._then.names.keys()):
@@ -208,7 +208,7 @@ class ValueFeed:
             yield from batches_of(table)
 
     def _changed(self, ranges: RowRanges) -> pa.Table:
-        """The rows of some ranges that differ, the old row in front of the new one."""
+        """Return the rows of some ranges that differ, the old row in front of the new one."""
         rows = ranges.rows()
         was, stays = self._then.holds(rows, ranges), self._now.holds(rows, ranges)
         before = self._then.values(rows[was], self._fields)
@@ -263,12 +263,12 @@ class _Side:
         return cls(RowReader(definition, table.directory, table.page_handler), names, table.end_row)
 
     def planned(self, fields: Fields) -> Sequence[str]:
-        """The columns by which windows are cut: those that are read, or else any one."""
+        """Return the columns by which windows are split: those that are read, or else any one."""
         names = [self.names[field_id] for field_id in fields if field_id in self.names]
         return names or [*self.names.values()][:1]
 
     def kind_of(self, name: str) -> pa.DataType:
-        """The type of a column."""
+        """Return the type of a column."""
         assert self.source is not None
         kind: pa.DataType = self.source.schema.field(name).type
         return kind
@@ -280,7 +280,7 @@ class _Side:
         return inside if live is None else inside & live
 
     def values(self, rows: Numbers, fields: Fields) -> list[pa.Array]:
-        """The values of live rows, null in columns that the version does not have."""
+        """Read the values of live rows, null in columns that the version does not have."""
         names = {field_id: self.names[field_id] for field_id in fields if field_id in self.names}
         table = None
         if self.source is not None and len(rows) and names:
@@ -298,7 +298,7 @@ def _definition_in(snapshot: Snapshot | None, definition: TableDefinition) -> Ta
 
 
 def _pieces_at(sides: Sequence[_Side], fields: Fields, row: int, stop: int) -> list[RunSlice]:
-    """Pages of the columns of some versions; see `RowReader.pieces_at`."""
+    """Return pages of the columns of some versions; see `RowReader.pieces_at`."""
     found: list[RunSlice] = []
     for side in sides:
         assert side.source is not None
@@ -307,7 +307,7 @@ def _pieces_at(sides: Sequence[_Side], fields: Fields, row: int, stop: int) -> l
 
 
 def _as_field(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
-    """The values as one array of the type of a feed's column."""
+    """Return the values as one array of the type of a feed's column."""
     values = join(column.chunks, column.type)
     cast = values if values.type == field.type else cast_to_column(values, field.type)
     if cast is None:
@@ -320,7 +320,7 @@ def _as_field(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
 
 
 def _equal_rows(before: Sequence[pa.Array], left: Flags, after: Sequence[pa.Array], right: Flags) -> Flags:
-    """Whether rows that both versions have are equal in all columns."""
+    """Compare rows that both versions have, in all columns."""
     equal = np.ones(int(np.count_nonzero(left)), bool)
     for one, other in zip(before, after, strict=True):
         equal &= equal_entries(_chosen(one, left), _chosen(other, right))
@@ -334,7 +334,7 @@ def _chosen(array: pa.Array, wanted: Flags) -> pa.Array:
 
 
 def _told(kinds: Numbers, rows: Numbers, versions: Numbers, touched: TouchedRows) -> list[pa.Array]:
-    """The columns in front of those of the table."""
+    """Return the columns in front of those of the table."""
     listed, place = np.unique(versions, return_inverse=True)
     times = np.array([bounded(time) for time in touched.times_of(listed).tolist()], np.int64)[place]
     return [
