@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,7 +41,7 @@ def equal_entries(one: pa.Array, other: pa.Array) -> Flags:
         return _equal_unions(one, other)
     valid = valid_of(one)
     both = valid & valid_of(other)
-    equal = valid == valid_of(other)
+    equal: Flags = valid == valid_of(other)
     if pa.types.is_struct(kind):
         for left, right in zip(children(one), children(other), strict=True):
             equal &= equal_entries(left, right) | ~both
@@ -74,7 +72,7 @@ def _comparable(array: pa.Array) -> pa.Array:
 def _equal_lists(one: pa.Array, other: pa.Array, rows: Places) -> Flags:
     """Compare the lists of some rows, none of which is null."""
     (starts, counts), (other_starts, other_counts) = (_bounds(each) for each in (one, other))
-    equal = counts[rows] == other_counts[rows]
+    equal: Flags = counts[rows] == other_counts[rows]
     alike = rows[equal]
     lengths = counts[alike]
     inside = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -117,8 +115,10 @@ def _equal_unions(one: pa.UnionArray, other: pa.UnionArray) -> Flags:
 
 
 def _codes(array: pa.UnionArray) -> NDArray[np.int8]:
-    return cast(Any, np.frombuffer(array.buffers()[1], np.int8, len(array), array.offset))
+    codes: NDArray[np.int8] = np.frombuffer(array.buffers()[1], np.int8, len(array), array.offset)
+    return codes
 
 
 def _offsets(array: pa.UnionArray) -> NDArray[np.int32]:
-    return cast(Any, np.frombuffer(array.buffers()[2], np.int32, len(array), array.offset * 4))
+    offsets: NDArray[np.int32] = np.frombuffer(array.buffers()[2], np.int32, len(array), array.offset * 4)
+    return offsets
