@@ -25,6 +25,7 @@ from spark_pages.model.actions import Tombstone
 from spark_pages.storage import MeteredStore, open_object_store
 from spark_pages.storage.store import ObjectStore
 from spark_pages.store import Store
+from tests.effort import some
 from tests.maintenance.stores import flip, keys_of, rich_store, slot
 from tests.transaction.stores import store_with
 
@@ -62,11 +63,12 @@ def test_nothing_is_planned_for_a_whole_store(rich: Store) -> None:
     assert (plan.steps, plan.beyond) == ((), ())
 
 
+@pytest.mark.sampled
 def test_every_lost_object_that_the_log_can_give_comes_back_byte_for_byte(rich: Store) -> None:
     keys = derived_keys(rich)
     before = {key: rich.object_store.get(key) for key in keys}
     assert any("manifests" in key for key in keys)
-    for key in keys:
+    for key in some(keys, 3):
         rich.object_store.delete(key)
 
         plan = plan_repair(rich.object_store)
@@ -263,9 +265,10 @@ class DyingStore:
         self.inner.put(key, data)
 
 
+@pytest.mark.sampled
 def test_a_repair_that_is_killed_anywhere_is_finished_by_the_next(rich: Store, url: str) -> None:
     lost = {key: rich.object_store.get(key) for key in derived_keys(rich)[:6]}
-    for writes in range(len(lost)):
+    for writes in some(range(len(lost)), 2):
         for key in lost:
             rich.object_store.delete(key)
         with pytest.raises(StorageError, match="killed"):
@@ -287,6 +290,7 @@ def test_two_repairs_at_once_are_harmless(rich: Store, other_release) -> None:
     assert plan_repair(rich.object_store).steps == ()
 
 
+@pytest.mark.sampled
 def test_any_two_objects_lost_together_come_back_or_are_told(url: str) -> None:
     store = store_with(pa.table({"n": [1]}))
     store.checkpoint()
@@ -298,7 +302,8 @@ def test_any_two_objects_lost_together_come_back_or_are_told(url: str) -> None:
     before = {key: store.object_store.get(key) for key in keys_of(store)}
 
     # Without its newest slot the log ends one version earlier, as it did before.
-    for pair in combinations([key for key in before if key not in (HINT_KEY, commit_key(4))], 2):
+    pairs = combinations([key for key in before if key not in (HINT_KEY, commit_key(4))], 2)
+    for pair in some(list(pairs), 5):
         for key in pair:
             store.object_store.delete(key)
         plan = plan_repair(store.object_store)

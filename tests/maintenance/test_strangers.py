@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -80,10 +81,11 @@ def append(store: sp.Store, rows: list[int]) -> None:
         txn.append("t", {"n": rows})
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a checkpoint, a page file, a compacted range and five commits."""
-    store = sp.create(str(tmp_path / "store"), properties=QUIET)
+    made = tmp_path_factory.mktemp("whole") / "store"
+    store = sp.create(str(made), properties=QUIET)
     with store.transaction() as txn:
         txn.create_table("t", pa.schema([("n", pa.int64())]))
         txn.append("t", {"n": np.random.default_rng(0).integers(0, 1 << 60, 9_000)})
@@ -92,7 +94,13 @@ def folder(tmp_path: Path) -> Path:
     for number in range(3):
         append(store, [number])
     store.compact_log()
-    return tmp_path / "store"
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path, whole: Path) -> Path:
+    """A copy of the store."""
+    return Path(shutil.copytree(whole, tmp_path / "store"))
 
 
 @pytest.fixture
@@ -130,6 +138,7 @@ def looked_at(folder: Path) -> Verification:
     return verify(open_object_store(str(folder)), pages="all")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", PLACES)
 def test_verify_names_what_is_no_file(folder, outside, place, kind):
@@ -148,6 +157,7 @@ def test_verify_names_a_folder_in_place_of_an_object(folder, outside, place):
     assert path in {fault.key for fault in looked_at(folder).faults}
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", ["a named pipe", "a symbolic link"])
 @pytest.mark.parametrize("place", PLACES)
 def test_no_call_waits_for_a_pipe_or_follows_a_link_out_of_the_store(folder, outside, place, kind):
