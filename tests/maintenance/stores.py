@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from uuid import uuid4
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,13 +13,33 @@ import spark_pages as sp
 from spark_pages.format.commit import decode_slot, encode_commit
 from spark_pages.format.names import commit_key
 from spark_pages.model.actions import Commit
+from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore
 from spark_pages.store import Store
 from spark_pages.transaction import placement
 
 
 def rich_store(url: str, monkeypatch: pytest.MonkeyPatch | None = None) -> Store:
-    """Two tables, four checkpoints, inline, file and constant pages, a manifest, and a tail."""
+    """Two tables, four checkpoints, inline, file and constant pages, a manifest, and a tail.
+
+    In memory it is a copy of one that is made once.
+    """
+    if not url.startswith("memory://"):
+        return _make_rich_store(url, monkeypatch)
+    objects = open_object_store(url)
+    for key, data in _rich_objects(monkeypatch is not None).items():
+        objects.put(key, data)
+    return sp.open(url)
+
+
+@cache
+def _rich_objects(has_manifest: bool) -> dict[str, bytes]:
+    with pytest.MonkeyPatch.context() as patch:
+        store = _make_rich_store(f"memory://{uuid4().hex}", patch if has_manifest else None)
+    return {key: store.object_store.get(key) for key in keys_of(store)}
+
+
+def _make_rich_store(url: str, monkeypatch: pytest.MonkeyPatch | None) -> Store:
     store = sp.create(url)
     schema = pa.schema([("n", pa.int64()), ("s", pa.string()), pa.field("f", pa.float64(), nullable=False)])
     with store.transaction() as txn:
