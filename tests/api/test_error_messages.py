@@ -123,6 +123,6 @@ def test_no_message_names_a_table_or_column_by_its_id():
 
 @pytest.mark.parametrize("listed", [MESSAGE_FROM_ELSEWHERE, NO_HINT])
 def test_no_reason_is_listed_for_a_place_that_does_not_need_it(listed):
-    places = {each.place for each in raised_errors()}
+    places = {each.place for each in ERRORS}
 
     assert set(listed) - places == set()

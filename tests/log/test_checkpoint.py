@@ -64,6 +64,7 @@ def test_a_version_before_the_first_checkpoint_has_none():
     assert nearest_checkpoint(Roots(), late, 3) is None
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", range(3))
 def test_tails_pile_up_and_merge_into_the_base(small_trees, seed):
     store = store_with(pa.table({"n": list(range(5))}))

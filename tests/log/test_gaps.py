@@ -69,6 +69,7 @@ def right(slots: int, missing: tuple[int, ...]) -> list[object]:
     return [[*range(2, slots)], DamageError, left]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("make", "slots"),
     [

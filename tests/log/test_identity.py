@@ -332,6 +332,7 @@ def rolled_back(url: str, behind: int, more: int = 0) -> tuple[Store, Store]:
     return old, new
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(("behind", "more"), [(1, 0), (3, 0), (90, 0), (3, 2), (3, 3), (3, 9), (1, 1)])
 def test_a_commit_on_versions_that_an_earlier_copy_lacks_is_refused(url: str, behind: int, more: int) -> None:
     old, new = rolled_back(url, behind, more)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import spark_pages as sp
 from spark_pages.io import PageHandler
 from spark_pages.maintenance.compaction_plan import plan_compaction
+from tests.effort import examples
 from tests.io.strategies import steady
 
 QUIET = {"tail_page_bytes": "0", "checkpoint_commits": "0", "log_compaction_commits": "0"}
@@ -67,7 +68,7 @@ def store_of(kind: pa.DataType, appends, page_bytes: int):
 
 
 @pytest.mark.parametrize("kind", VALUES, ids=str)
-@settings(steady, max_examples=4)
+@settings(steady, max_examples=examples(8))
 @given(
     appends=st.lists(st.tuples(SIZES, st.booleans()), min_size=1, max_size=5),
     sizes=st.tuples(st.sampled_from([1_024, 8_192]), st.sampled_from([1_024, 4_096])),

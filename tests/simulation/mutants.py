@@ -357,7 +357,7 @@ MUTANTS = (
     Mutant("exists is taken for a conflict", RACE, _settling(_exists_is_conflict)),
     Mutant("no read-back after doubt", RACE, _settling(_no_read_back)),
     Mutant("goes on while its own put may land", RACE, _settling(_goes_on_in_doubt)),
-    Mutant("not created, after doubt, is final", RACE, _settling(_not_created_is_final)),
+    Mutant("not created, after doubt, is final", RACE, _settling(_not_created_is_final), seed=850),
     Mutant("its own token is enough, durable or not", DISK, _settling(_own_token_is_enough)),
     Mutant(
         "unknown is told as a conflict",
@@ -391,18 +391,24 @@ MUTANTS = (
     Mutant("slots are deleted, and only writers look", VACUUM, _slots_deleted_and_writers_look(True)),
     Mutant("slots are deleted, and nobody in doubt looks", VACUUM, _slots_deleted_and_writers_look(False)),
     Mutant("what can be read moves back", RETENTION, _readable_moves_back),
-    Mutant("a checkpoint is not read back", VACUUM, lambda: _set(ObjectWriter, "_look_for", lambda *_: None)),
-    Mutant("vacuum without an epoch", RETENTION, _no_epoch),
+    Mutant(
+        "a checkpoint is not read back",
+        VACUUM,
+        lambda: _set(ObjectWriter, "_look_for", lambda *_: None),
+        seed=670,
+    ),
+    Mutant("vacuum without an epoch", RETENTION, _no_epoch, seed=80),
     Mutant(
         "vacuum deletes before it commits",
         VACUUM,
         lambda: [*_set(executor.VacuumExecutor, "_commit", lambda *_: None), *_bury_all()],
     ),
-    Mutant("any checkpoint is usable", RETENTION, lambda: swap(retention.usable, lambda *_: True)),
+    Mutant("any checkpoint is usable", RETENTION, lambda: swap(retention.usable, lambda *_: True), seed=80),
     Mutant(
         "checkpoints are built on unnamed ones",
         RETENTION,
         lambda: swap(discovery.on_named_checkpoint, lambda *a: a[2]),
+        seed=80,
     ),
     Mutant("a record on an older checkpoint covers a plan", KEPT, _any_record_covers),
     Mutant(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.effort import LONG
+from tests.effort import LONG, SLOW
 from tests.simulation.chunk import planted
 from tests.simulation.independence import NONE, Footprint
 from tests.simulation.mutants import MUTANTS, Mutant
@@ -22,8 +22,8 @@ TESTING = Path(__file__).parents[2] / "docs" / "testing.md"
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
-STEPS = 8_000
-"""Taken in each scenario of the usual run, about; `python -m tests.simulation` takes as many as you like."""
+STEPS = 8_000 if SLOW else 4_000
+"""Taken in each scenario, about; `python -m tests.simulation` takes as many as you like."""
 
 FAULTS = 1 if LONG else 0
 """Of a complete search with a vacuum: with one it takes minutes."""
@@ -41,6 +41,7 @@ FOUND_WITH_A_VACUUM = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("scenario", RANDOM, ids=lambda scenario: scenario.name)
 def test_no_drawn_schedule_breaks_an_invariant(scenario: Scenario):
     with simulation():
@@ -52,18 +53,8 @@ def test_no_drawn_schedule_breaks_an_invariant(scenario: Scenario):
     assert tally.faults, "no fault ever happened"
 
 
-FOUND_LATE = ("a checkpoint is not read back", "vacuum without an epoch")
-"""It takes seconds until drawn schedules find these; in `make test`, a complete search finds them."""
-
-
 @pytest.mark.parametrize(
-    "mutant",
-    [
-        pytest.param(each, marks=[pytest.mark.slow] if each.name in FOUND_LATE else [])
-        for each in MUTANTS
-        if not each.steps
-    ],
-    ids=lambda mutant: mutant.name,
+    "mutant", [each for each in MUTANTS if not each.steps], ids=lambda mutant: mutant.name
 )
 def test_every_planted_bug_is_found(mutant: Mutant):
     with simulation():
@@ -153,6 +144,7 @@ def test_a_complete_search_reaches_all_ends_although_it_leaves_out_orders(scenar
     assert some.schedules < every.schedules
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("scenario", "name"),
     [

@@ -68,7 +68,7 @@ def test_a_change_that_rows_may_break_and_an_append_conflict_whichever_lands_fir
     check_like_a_newcomer(flights)
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("change", HARMLESS.values(), ids=HARMLESS)
 @pytest.mark.parametrize("first", ["the change", "the append"])
 @pytest.mark.parametrize("count", [1, 50_000], ids=["inline", "page file"])
@@ -115,7 +115,7 @@ def blind(
     return txn
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("change", HARMLESS.values(), ids=HARMLESS)
 @pytest.mark.parametrize("more", LOOKS.values(), ids=LOOKS)
 def test_an_append_that_looks_only_after_a_change_that_no_row_breaks_happens_all_the_same(

@@ -14,7 +14,10 @@ from spark_pages.log.auto_maintenance import Due
 from spark_pages.storage.store import ObjectStore
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
+from tests.effort import SLOW
 from tests.maintenance.vacuum.stores import WatchedStore, copied, opened
+
+pytestmark = pytest.mark.sampled
 
 QUIET = {"checkpoint_commits": "0", "checkpoint_bytes": "0", "log_compaction_commits": "0"}
 ROWS = {"x": list(range(300)), "y": list(range(300))}
@@ -64,17 +67,19 @@ def at_each_request(
 ) -> list[Exception | None]:
     """How the act ends where a vacuum comes before its first request, before its second, and so on.
 
+    `make test` tries every other request.
+
     Where it does not fail, `landed` is told of the store as another process finds it.
     """
     ends: list[Exception | None] = []
-    requests = 1
-    while len(ends) < requests:
+    at, requests = 0, 1
+    while at < requests:
         objects = copied(past)
         watched = WatchedStore(objects)
         store = opened(watched)
         store.snapshot()
 
-        def come(number: int, *_: str, objects: ObjectStore = objects, at: int = len(ends)) -> None:
+        def come(number: int, *_: str, objects: ObjectStore = objects, at: int = at) -> None:
             if number == at:
                 overtake(objects, catalog_too=catalog_too)
 
@@ -87,6 +92,7 @@ def at_each_request(
             ends.append(None)
             landed(opened(objects))
         requests = watched.requests
+        at += 1 if SLOW else 2
     return ends
 
 
@@ -115,7 +121,7 @@ def test_an_append_always_lands_and_once(past, table, catalog_too):
         past, staging(lambda txn: txn.append(table, added)), catalog_too=catalog_too, landed=landed
     )
 
-    assert len(ends) > 3
+    assert len(ends) > 1
     assert ends == [None] * len(ends)
 
 
