@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from spark_pages.errors import InvalidInputError
-from spark_pages.progress import advance, is_reporting
+from spark_pages.progress import advance, current, is_reporting
 from spark_pages.spark.arrow_types import schema_of_rows, to_spark
 from spark_pages.spark.failures import spark_failing
 from spark_pages.spark.output_folder import path_here
 from spark_pages.spark.parquet_files import WILDCARDS, parquet_files, types_in_spark, why_spark
+from spark_pages.spark.task_counts import following_jobs
 from spark_pages.spark.writing import TaskRows, WritePlan, write_task
 
 if TYPE_CHECKING:
@@ -219,9 +220,9 @@ class LocalRows:
         """How many there are."""
         return int(self._data.count_rows())
 
-    def known(self) -> int:
-        """Return how many there are, for progress; footers tell."""
-        return self.count() if is_reporting() else 0
+    def expected(self) -> tuple[int, int]:
+        """Return how many there are, for progress, and 0 for their bytes; footers tell."""
+        return (self.count(), 0) if is_reporting() else (0, 0)
 
     def write(self, plan: WritePlan) -> list[TaskRows]:
         """They are where a commit can name them."""
@@ -254,16 +255,24 @@ class SparkRows:
         """How many there are."""
         return self._rows.count()
 
-    def known(self) -> int:
-        """Return 0: it would take a query of its own to count them."""
-        return 0
+    def expected(self) -> tuple[int, int]:
+        """Return 0 rows, and the bytes of the files that Spark has listed.
+
+        Counting the rows would take a query of its own. The bytes are 0 where Spark does not know them.
+        """
+        if not is_reporting() or not hasattr(self._rows, "_jdf"):
+            return 0, 0
+        with spark_failing():
+            planned = int(self._rows._jdf.queryExecution().analyzed().stats().sizeInBytes())
+        return 0, planned if planned < _UNKNOWN_BYTES else 0
 
     def write(self, plan: WritePlan) -> list[TaskRows]:
         """Write the rows to storage, for a commit to name them.
 
         Counts one attempt of each task, also after retries and speculation.
         """
-        done = self._rows.mapInArrow(_WriteTask(plan), "task binary").toArrow()
+        with following_jobs(self._rows.sparkSession, current(), "input"):
+            done = self._rows.mapInArrow(_WriteTask(plan), "task binary").toArrow()
         told = (pickle.loads(each) for each in done.column(0).to_pylist())  # noqa: S301 - of our own executors
         return [TaskRows(*each) for each in told]
 
@@ -282,6 +291,10 @@ class _WriteTask:
         task = write_task(self.plan, context.partitionId(), iter(batches))
         packed = pickle.dumps((task.partition, task.plan, task.rows))
         yield pa.record_batch([pa.array([packed], pa.binary())], names=["task"])
+
+
+_UNKNOWN_BYTES = 1 << 60
+"""Spark calls a source larger than this of which it knows no size, so that nobody broadcasts it."""
 
 
 def _unreadable(source: External, error: Exception) -> InvalidInputError:

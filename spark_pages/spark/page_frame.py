@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.page_schema import LOCATION_COLUMNS, STATS_SCHEMA
+from spark_pages.progress import current
 from spark_pages.spark.output_folder import OutputFolder
+from spark_pages.spark.task_counts import TaskCounts, following_jobs
 from spark_pages.spark.tasks import DESCRIPTOR, ROWS_SCHEMA, CommitRows, SegmentRows
 
 if TYPE_CHECKING:
@@ -51,11 +53,12 @@ class SparkPages:
     def write(self, folder: OutputFolder) -> int:
         """Write the descriptors in the order of chains and rows, and return the bytes."""
         self._written = folder
-        return folder.write(self._frame().orderBy(*ORDER).drop("has_rows", "place"))
+        with following_jobs(self._spark, current(), "output"):
+            return folder.write(self._frame(None).orderBy(*ORDER).drop("has_rows", "place"))
 
     def compared(self) -> pa.Table:
         """Return the columns that `comparison.differences` compares."""
-        return self._frame().select(*ORDER, *COMPARED).toArrow()
+        return self._frame(self._counts()).select(*ORDER, *COMPARED).toArrow()
 
     def count(self) -> int:
         """Count the descriptors: those written, or all of them without sending them to the JVM."""
@@ -64,16 +67,20 @@ class SparkPages:
         if not self._tasks:
             return 0
         context = self._spark.sparkContext
-        return int(context.parallelize(self._tasks, len(self._tasks)).map(_Count(self._removed)).sum())
+        count = _Count(self._removed, self._counts())
+        return int(context.parallelize(self._tasks, len(self._tasks)).map(count).sum())
 
-    def _frame(self) -> DataFrame:
+    def _counts(self) -> TaskCounts:
+        return TaskCounts.of(self._spark.sparkContext, current())
+
+    def _frame(self, counts: TaskCounts | None) -> DataFrame:
         from pyspark.sql import functions as f
         from pyspark.sql.pandas.types import from_arrow_schema
 
         packed = [(pickle.dumps(task),) for task in self._tasks]
         spread = self._spark.sparkContext.parallelize(packed, max(len(packed), 1))
         names = self._spark.createDataFrame(spread, "task binary")
-        pages = names.mapInArrow(_Run(self._removed), from_arrow_schema(ROWS_SCHEMA))
+        pages = names.mapInArrow(_Run(self._removed, counts), from_arrow_schema(ROWS_SCHEMA))
         pages = pages.withColumn("has_rows", f.expr("entry_count > 0"))
         if self._places is None:
             return pages.withColumn("place", f.lit(0))
@@ -86,21 +93,29 @@ class _Count:
     """What an executor does with a task whose rows nobody wants to have."""
 
     removed: Broadcast[NDArray[np.int64]]
+    counts: TaskCounts
 
     def __call__(self, task: SegmentRows | CommitRows) -> int:
-        return sum(batch.num_rows for batch in task.rows(self.removed.value))
+        num_rows = 0
+        for batch in task.rows(self.removed.value):
+            num_rows += batch.num_rows
+            self.counts.add(batch.num_rows, batch.nbytes)
+        return num_rows
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What an executor does with a task."""
+    """What an executor does with a task; of a frame that is sorted, and so computed twice, nobody counts."""
 
     removed: Broadcast[NDArray[np.int64]]
+    counts: TaskCounts | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for packed in batch.column(0).to_pylist():
-                yield from pickle.loads(packed).rows(self.removed.value)  # noqa: S301 - of our own driver
+        for packed in (packed for batch in batches for packed in batch.column(0).to_pylist()):
+            for rows in pickle.loads(packed).rows(self.removed.value):  # noqa: S301 - of our own driver
+                yield rows
+                if self.counts is not None:
+                    self.counts.add(rows.num_rows, rows.nbytes)
 
 
 ORDER = ["table_id", "field_id", "first_row", "has_rows", "place"]

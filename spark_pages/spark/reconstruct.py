@@ -8,8 +8,9 @@ out those that commits removed. Nothing is shuffled: no window, no join, no glob
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain_tree import ChainKey
-from spark_pages.progress import phase
+from spark_pages.progress import advance, is_reporting, phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint_of
 from spark_pages.spark.job import check_session, report_as
@@ -41,6 +42,7 @@ from spark_pages.spark.positions import (
     fold_counts,
 )
 from spark_pages.spark.serialization import objects_of, store_of, store_url
+from spark_pages.spark.task_counts import TaskCounts
 from spark_pages.spark.tasks import (
     ROWS_SCHEMA,
     CommitRows,
@@ -183,18 +185,19 @@ def reconstruct_snapshot(
         made = checkpoint_of(source.log, source.local, spread)
         size_bytes = objects.counts.bytes_written + spread.bytes_written
     ordered = check or (output is not None and made is None)
-    phase("counting pages")
     counts = _counts(spark, url, source, ordered)
     tasks, places = _tasks(url, source, counts), _positions_of_empty_pages(source.local, counts.ties)
+    known = _num_pages(source.local) if is_reporting() else 0
     pages: LocalPages | SparkPages
     if spark is None:
-        pages = LocalPages(tasks, counts.removed, places)
+        phase("reading descriptors", known, "pages")
+        pages, known = LocalPages(tasks, counts.removed, places), 0  # what follows reads none
     else:
         pages = SparkPages(spark, tasks, counts.removed, places)
     if folder is not None:
-        phase("writing descriptors")
+        phase("writing descriptors", known, "pages")
         size_bytes = pages.write(folder)
-    phase("comparing descriptors" if check else "counting descriptors")
+    phase("comparing descriptors" if check else "counting descriptors", known, "pages")
     found = pages.compared() if check else None
     num_pages = pages.count() if found is None else found.num_rows
     expected = source.local if made is None else _snapshot_of_checkpoint(source.log, made)
@@ -251,6 +254,10 @@ def _source(objects: ObjectStore, version: int | None) -> _Source:
     return _Source(log, local, segments, range(checkpoint.ref.version + 1, local.state.version + 1))
 
 
+def _num_pages(local: LogSnapshot) -> int:
+    return sum(local.chain(key).num_pages for key in local.chain_keys())
+
+
 def _snapshot_of_checkpoint(log: Log, ref: CheckpointRef) -> LogSnapshot:
     """Open the version of a checkpoint from that checkpoint only."""
     tree = TreeReader(log.store)
@@ -290,11 +297,14 @@ def _counts(spark: SparkSession | None, url: str, source: _Source, ordered: bool
         *(CountSegments(url, tuple(each)) for each in _groups(unknown, _SEGMENTS_PER_TASK)),
         *(CountCommits(url, tuple(each)) for each in _groups(source.commits, _COMMITS_PER_TASK)),
     ]
+    counting = phase("counting pages", len(unknown) + len(source.commits), "segments and commits")
     counted: list[SegmentCount | CommitCount] = []
     if spark is None:
-        counted = [each for task in tasks for each in task.counts()]
+        counted = [each for task in tasks for each in _run_count(task, counting.advance)]
     elif tasks:
-        counted = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(_run_count).collect()
+        context = spark.sparkContext
+        run = partial(_run_count, add=TaskCounts.of(context, counting).add)
+        counted = context.parallelize(tasks, len(tasks)).flatMap(run).collect()
     segments = known + [each for each in counted if isinstance(each, SegmentCount)]
     commits = [each for each in counted if isinstance(each, CommitCount)]
     return _Counts(
@@ -304,8 +314,14 @@ def _counts(spark: SparkSession | None, url: str, source: _Source, ordered: bool
     )
 
 
-def _run_count(task: CountSegments | CountCommits) -> Iterator[SegmentCount | CommitCount]:
-    return task.counts()
+def _run_count(
+    task: CountSegments | CountCommits, add: Callable[[int, int], None]
+) -> Iterator[SegmentCount | CommitCount]:
+    yield from task.counts()
+    if isinstance(task, CountSegments):
+        add(len(task.segments), sum(node.length for _, node in task.segments))
+    else:
+        add(len(task.versions), 0)
 
 
 def _groups(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
@@ -353,7 +369,10 @@ class LocalPages:
         removed: NDArray[np.int64],
         places: pa.Table | None,
     ) -> None:
-        batches = [batch for task in tasks for batch in task.rows(removed)]
+        batches = []
+        for batch in (batch for task in tasks for batch in task.rows(removed)):
+            batches.append(batch)
+            advance(batch.num_rows, batch.nbytes)
         pages = pa.Table.from_batches(batches, ROWS_SCHEMA)
         pages = pages.append_column("has_rows", pc.greater(pages.column("entry_count"), 0))
         place = pa.chunked_array([np.zeros(pages.num_rows, np.int64)])

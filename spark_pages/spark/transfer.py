@@ -19,6 +19,7 @@ from spark_pages.spark.job import check_session, report_as
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.serialization import objects_of, store_of, store_url
+from spark_pages.spark.task_counts import following_jobs
 from spark_pages.spark.writing import commit_write, plan_write
 from spark_pages.transaction.written_rows import WrittenRows
 
@@ -77,7 +78,8 @@ def ingest(
     if dry_run:
         told |= {"dry_run": True, "version": plan.read_version, "num_rows": rows.count()}
     else:
-        phase(f"writing rows into {options.table}", rows.known(), "rows")
+        num_rows, size_bytes = rows.expected()
+        phase(f"writing rows into {options.table}", num_rows, "rows", size_bytes)
         tasks = [] if plan.is_applied else rows.write(plan)
         phase("committing")
         version = commit_write(tasks, plan)
@@ -161,7 +163,7 @@ def export(
     }
     if dry_run:
         return {**told, "dry_run": True}
-    phase(f"writing rows of {table}", told["num_rows"], "rows")
+    writing = phase(f"writing rows of {table}", told["num_rows"], "rows")
     if spark is None:
         rows = snapshot.table(table).scan()
         schema = spark_schema(rows.schema)
@@ -171,7 +173,8 @@ def export(
     else:
         reading = spark.read.format("spark_pages").options(table=table, versionAsOf=snapshot.version)
         reading = reading.option("profile", profile) if profile else reading
-        told["bytes_written"] = folder.write(reading.load(url))
+        with following_jobs(spark, writing, "output"):
+            told["bytes_written"] = folder.write(reading.load(url))
     return told
 
 
