@@ -9,12 +9,13 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 import spark_pages as sp
 from spark_pages.errors import InternalError, InvalidInputError
@@ -68,7 +69,17 @@ REFUSED: dict[str, tuple[Call, str]] = {
     "a filter on no column": (read(table="t", filter="nope = 1"), "column 'nope'.* There are id"),
     "saving as a table of the catalog": (
         lambda spark, _: spark.range(1).write.format("spark_pages").mode("append").saveAsTable("x"),
-        "Cannot open a store: none was named.*saveAsTable",
+        r"passes none of its options on.*`save\(…\)`",
+    ),
+    "saving as a table of the catalog with a path": (
+        lambda spark, url: spark.range(1).write.saveAsTable(
+            "x", format="spark_pages", mode="append", path=url, table="t"
+        ),
+        r"passes none of its options on.*`save\(…\)`",
+    ),
+    "making a table of the catalog by writeTo": (
+        lambda spark, _: spark.range(1).writeTo("x").using("spark_pages").create(),
+        r"passes none of its options on.*`save\(…\)`",
     ),
     "the mode that is the default": (write(None), '"ErrorIfExists" mode.*"Append" or "Overwrite"'),
     "the mode errorifexists": (write("errorifexists"), '"ErrorIfExists" mode.*"Append" or "Overwrite"'),
@@ -107,13 +118,35 @@ def test_an_error_without_traceback_is_still_known_as_ours(spark: SparkSession, 
     assert isinstance(our_error(refused.value), sp.TableNotFoundError)
 
 
-def test_columns_by_which_to_part_a_table_are_refused_by_spark(spark: SparkSession, url: str) -> None:
-    writer = spark.range(1).write.format("spark_pages").mode("append").option("table", "t")
+Part = Callable[[DataFrameWriter], DataFrameWriter]
+PARTS: dict[str, Part] = {
+    "partitionBy": lambda writer: writer.partitionBy("id"),
+    "bucketBy": lambda writer: writer.bucketBy(2, "id"),
+    "clusterBy": lambda writer: writer.clusterBy("id"),
+}
 
-    with pytest.raises(Exception, match="partitioning") as refused:
-        writer.partitionBy("id").save(url)
 
-    assert len(str(refused.value).splitlines()) <= 3
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+def test_columns_by_which_to_part_a_table_are_refused(spark: SparkSession, url: str, part: Part) -> None:
+    writer = spark.range(1).write.format("Spark_Pages").mode("append").option("table", "t")
+
+    with pytest.raises(InvalidInputError, match=r"no partitions.*sort the frame"):
+        part(writer).save(url)
+
+
+def test_columns_by_which_to_part_a_table_are_refused_as_arguments_too(spark: SparkSession, url: str) -> None:
+    writer = spark.range(1).write
+
+    with pytest.raises(InvalidInputError, match=r"no partitions.*sort the frame"):
+        writer.save(url, format="spark_pages", mode="append", partitionBy="id", table="t")
+
+
+def test_files_of_other_formats_are_parted_as_ever(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.range(2).selectExpr("id", "id AS n")
+
+    frame.write.save(str(tmp_path / "out"), format="parquet", partitionBy="id")
+
+    assert {each.name for each in (tmp_path / "out").glob("id=*")} == {"id=0", "id=1"}
 
 
 LIMITED = """
@@ -260,6 +293,34 @@ def test_rows_replace_those_of_a_view_whoever_made_it(spark: SparkSession, own_u
     # then
     assert numbers(spark.table("made_of_a_frame")) == [7, 8]
     assert numbers(spark.table("global_temp.everywhere")) == [7, 8, 9]
+
+
+def test_rows_that_a_frame_inserts_are_seen_too(spark: SparkSession, own_url: str) -> None:
+    # given
+    view(spark, "by_frame", own_url)
+    view(spark, "by_frame", own_url, kind="GLOBAL TEMPORARY")
+    assert numbers(spark.table("by_frame")) == numbers(spark.table("global_temp.by_frame")) == [1, 2]
+    # when
+    spark.range(3, 4).write.insertInto("by_frame")
+    spark.range(4, 5).write.insertInto("global_temp.`by_frame`", overwrite=True)
+    # then
+    assert numbers(spark.table("by_frame")) == [1, 2, 3]
+    assert numbers(spark.table("global_temp.by_frame")) == [4]
+
+
+def test_an_insert_by_another_object_of_the_session_is_seen(spark: SparkSession, own_url: str) -> None:
+    # given
+    view(spark, "by_active", own_url)
+    active = SparkSession.getActiveSession()
+    other = spark.newSession()
+    view(other, "by_other", own_url)
+    assert numbers(spark.table("by_active")) == numbers(other.table("by_other")) == [1, 2]
+    # when
+    active.sql("INSERT INTO by_active VALUES (3)")
+    other.sql("INSERT INTO by_other VALUES (4)")
+    # then
+    assert numbers(spark.table("by_active")) == [1, 2, 3]
+    assert numbers(other.table("by_other")) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
