@@ -116,9 +116,13 @@ def true_flags(values: Sequence[object]) -> pa.Array:
 
 
 def flags_of(column: pa.BooleanArray | pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Booleans as numpy; null is False."""
-    flags: NDArray[np.bool_] = column.fill_null(False).to_numpy(zero_copy_only=False)
-    return flags
+    """Convert booleans to numpy; null is False."""
+    if isinstance(column, pa.ChunkedArray):
+        return np.concatenate([np.zeros(0, np.bool_), *map(flags_of, column.chunks)])
+    if not len(column):
+        return np.zeros(0, np.bool_)
+    flags = _bits(column.buffers()[1], column.offset, len(column))  # `to_numpy` takes five times as long
+    return flags & valid_of(column) if column.null_count else flags
 
 
 def optional_bytes(values: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_pages.arrow.columns import number_column
+from spark_pages.arrow.columns import flags_of, number_column
 from spark_pages.arrow.join import join, take_entries
 from spark_pages.arrow.nested import null_column
 from spark_pages.model.ids import LIVENESS
@@ -30,20 +30,24 @@ def marks_of(definition: TableDefinition) -> TableDefinition:
     )
 
 
-def only_live(table: pa.Table, live: Flags | None) -> pa.Table:
-    """Return the live rows of a table; all rows if `live` is None."""
-    if live is None:
+def only_live(table: pa.Table, mask: pa.BooleanArray | None) -> pa.Table:
+    """Keep the rows of a table for which a bitmap is true; all of them without one.
+
+    Notes
+    -----
+    The bitmap goes to Arrow as it is: to unpack and pack it takes as long as to filter a column.
+    """
+    if mask is None:
         return table
     if not table.num_columns:
-        return pa.table({"": pa.nulls(int(np.count_nonzero(live)))}).select([])
-    mask = pa.array(live)
+        return pa.table({"": pa.nulls(mask.true_count)}).select([])
     rows: NDArray[np.int64] | None = None
     columns = []
     for column in table.columns:
         if _has_filter(column.type):
             columns.append(column.filter(mask))
             continue
-        rows = np.flatnonzero(live).astype(np.int64) if rows is None else rows
+        rows = np.flatnonzero(flags_of(mask)).astype(np.int64) if rows is None else rows
         columns.append(select_rows(column, rows))
     return pa.table(columns, schema=table.schema)
 

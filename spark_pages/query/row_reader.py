@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_pages.arrow.columns import number_column, numbers_of
+from spark_pages.arrow.columns import flags_of, number_column, numbers_of, valid_of
 from spark_pages.arrow.join import as_type, page_of_another_column, take_entries
 from spark_pages.arrow.types import storage_of
 from spark_pages.catalog.evolution import stored_types
@@ -143,8 +143,8 @@ class RowReader:
         return union(found) if found else RowRanges.of(0, 0)
 
     @reopening
-    def live(self, ranges: RowRanges, trace: ReadTrace | None = None) -> Flags | None:
-        """Which rows of the ranges, end to end, are live; None where all are.
+    def live_mask(self, ranges: RowRanges, trace: ReadTrace | None = None) -> pa.BooleanArray | None:
+        """Find which rows of the ranges, end to end, are live, as one bitmap; None where all are.
 
         Notes
         -----
@@ -159,9 +159,14 @@ class RowReader:
         found = marks.all_slices([MARK], inside, Reading(trace=trace)).column(0)
         if not found.null_count:
             return None
-        live = np.ones(ranges.num_rows, bool)
-        live[: inside.num_rows] = found.is_valid().to_numpy()
-        return live
+        mask = found.is_valid().combine_chunks()
+        beyond = ranges.num_rows - inside.num_rows
+        return pa.concat_arrays([mask, pa.array(np.ones(beyond, bool))]) if beyond else mask
+
+    def live(self, ranges: RowRanges, trace: ReadTrace | None = None) -> Flags | None:
+        """Find which rows of the ranges, end to end, are live; None where all are."""
+        mask = self.live_mask(ranges, trace)
+        return None if mask is None else flags_of(mask)
 
     @reopening
     def are_live(self, rows: NDArray[np.int64], trace: ReadTrace | None = None) -> Flags | None:
@@ -179,13 +184,45 @@ class RowReader:
         live[inside] = found.is_valid().to_numpy()
         return live
 
+    @reopening
+    def rows_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Find the numbers of live rows by position, which counts live rows from 0.
+
+        Parameters
+        ----------
+        positions : int64, shape (n_positions,)
+            Below the number of live rows, in any order.
+
+        Notes
+        -----
+        Statistics tell which pages of the liveness chain hold the rows; of these, the pages with live and
+        dead rows are read, one after another. Memory follows the positions and the pages of the chain.
+        """
+        if self.marks is None:
+            return positions
+        run = self.marks.directory.chain(MARK).all_pages()
+        ends = np.append(0, run.prefix_entries.astype(np.int64))
+        dead = numbers_of(run.stats.column("null_count")).astype(np.int64)
+        live = np.append(0, np.cumsum(np.diff(ends) - dead))
+        page = np.searchsorted(live, positions, side="right") - 1  # one past the last: rows beyond the chain
+        rows: NDArray[np.int64] = ends[page] + positions - live[page]
+        mixed = np.flatnonzero(np.append(dead, 0)[page])
+        if not len(mixed):
+            return rows
+        mixed = mixed[np.argsort(page[mixed], kind="stable")]
+        pages, first = np.unique(page[mixed], return_index=True)
+        for index, some in zip(pages.tolist(), np.split(mixed, first[1:]), strict=True):
+            (values,) = self.marks.page_values(MARK, [run.descriptor(index)])
+            places = np.flatnonzero(valid_of(values))
+            rows[some] = ends[index] + places[positions[some] - live[index]]
+        return rows
+
     def slices(
         self, names: Sequence[str], ranges: RowRanges, reading: Reading, joined: bool = False
     ) -> pa.Table:
         """Read the live rows of all ranges; see `all_slices`."""
-        live = self.live(ranges, reading.trace)
-        rows = self.all_slices(names, ranges, reading, joined)
-        return rows if live is None else only_live(rows, live)
+        mask = self.live_mask(ranges, reading.trace)
+        return only_live(self.all_slices(names, ranges, reading, joined), mask)
 
     @reopening
     def all_slices(

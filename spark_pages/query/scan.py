@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_pages.arrow.columns import number_column, numbers_of
+from spark_pages.arrow.columns import flags_of, number_column, numbers_of
 from spark_pages.arrow.join import DoesNotFitError, empty_table, join
 from spark_pages.catalog.resolve import find_columns, show_name
 from spark_pages.errors import InvalidInputError
@@ -186,12 +186,15 @@ def _read_window(
 
 def _rows_of(source: RowReader, request: ScanRequest, ranges: RowRanges, reading: Reading) -> pa.Table:
     """Read the live rows of ranges, with their numbers if requested."""
-    live = source.live(ranges, reading.trace)
-    table = only_live(source.all_slices(request.names, ranges, reading, joined=True), live)
-    if not request.numbered:
-        return table
+    mask = source.live_mask(ranges, reading.trace)
+    table = only_live(source.all_slices(request.names, ranges, reading, joined=True), mask)
+    return _with_numbers(table, _numbers_of(ranges, mask)) if request.numbered else table
+
+
+def _numbers_of(ranges: RowRanges, mask: pa.BooleanArray | None) -> NDArray[np.int64]:
+    """Return the numbers of the rows for which a bitmap is true; all without one."""
     rows = ranges.rows()
-    return _with_numbers(table, rows if live is None else rows[live])
+    return rows if mask is None else rows[flags_of(mask)]
 
 
 def _with_numbers(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
@@ -206,9 +209,9 @@ def _filtered(
     names = request.names
     tested = tested_columns(source, request)
     number = "row" + "_" * max(map(len, tested), default=0)  # no column has so long a name
-    live, all_rows = source.live(ranges, reading.trace), ranges.rows()
-    numbers = number_column(all_rows if live is None else all_rows[live], pa.int64())
-    table = only_live(source.all_slices(tested, ranges, reading, joined=True), live)
+    mask = source.live_mask(ranges, reading.trace)
+    numbers = number_column(_numbers_of(ranges, mask), pa.int64())
+    table = only_live(source.all_slices(tested, ranges, reading, joined=True), mask)
     numbered = table.append_column(number, numbers) if tested else pa.table({number: numbers})
     passed = parsed.passing(numbered, show_name(source.definition))
     rows = passed.column(number)

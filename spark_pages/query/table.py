@@ -328,13 +328,10 @@ class Table(TableViews):
 
         Notes
         -----
-        Where rows were deleted, reads all marks and holds all row numbers.
+        Where rows were deleted, reads the pages of the liveness chain that hold the rows, one after another;
+        the statistics of the others say how many live rows they have.
         """
-        wanted = row_numbers(positions, self.num_rows, self.name)
-        if self.num_rows == self.end_row:
-            return wanted
-        numbers: NDArray[np.int64] = self.row_numbers().astype(np.int64)[wanted]
-        return numbers
+        return self._source.rows_at(row_numbers(positions, self.num_rows, self.name))
 
     def take(
         self,

@@ -111,6 +111,7 @@ def check(model: Model, table: Any) -> None:
     assert table.row_numbers("n >= 7").tolist() == [
         row for row, (n, _) in sorted(model.rows.items()) if n is not None and n >= 7
     ]
+    assert table.rows_at(range(len(live))).tolist() == sorted(model.rows)
     middle = model.end_row // 2
     assert table.read(["s"], middle).column(0).to_pylist() == [
         s for row, (_, s) in sorted(model.rows.items()) if row >= middle

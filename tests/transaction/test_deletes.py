@@ -264,3 +264,22 @@ def test_a_delete_of_many_rows_names_pages_instead_of_rows():
         (196_608, 262_144),
         (262_144, 300_000),
     )
+
+
+def test_rows_are_found_by_position_from_the_marks_of_their_own_pages():
+    count = 1_000_000
+    store = store_with(pa.table({"n": np.zeros(count, np.int8)}), schema=pa.schema([("n", pa.int8())]))
+    dead = np.append(np.arange(0, count, 1000), np.arange(200_000, 300_000))
+    with store.transaction() as txn:
+        txn.delete("t", dead)
+    table = store.snapshot().table("t")
+    pages = []
+    marks = table.marks
+    read = marks.page_values
+    marks.page_values = lambda name, some: (pages.extend(some), read(name, some))[1]
+
+    found = table.rows_at([890_000, 5, 0, 700_000])
+
+    live = np.setdiff1d(np.arange(count), dead)
+    assert found.tolist() == live[[890_000, 5, 0, 700_000]].tolist()
+    assert len(pages) == 3
