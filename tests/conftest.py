@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections import Counter
@@ -54,6 +55,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if sampled and cases[name] % sampled.kwargs.get("every", 1):
             item.add_marker(pytest.mark.slow)
         cases[name] += 1
+
+
+def pytest_collection_finish() -> None:
+    """Keep modules and tests out of later garbage collections, which take most of a second each with them."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Let go of them, so that libraries find nothing left at the end of the process."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
