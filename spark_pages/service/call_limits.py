@@ -29,7 +29,7 @@ class Admission:
         self._lock = threading.Lock()
 
     def release(self) -> None:
-        """The call is not inside any more."""
+        """Release the place of the call."""
         with self._lock:
             leave, self._leave = self._leave, None
         if leave is not None:
@@ -64,7 +64,7 @@ class AdmissionControl:
         return not self._closed
 
     def enter(self) -> Admission:
-        """A call is inside.
+        """Admit a call.
 
         Raises
         ------

@@ -85,7 +85,7 @@ class ServiceClient:
         return f"ServiceClient({self.url!r})"
 
     def request(self, action: str, **fields: Any) -> dict[str, Any]:
-        """The answer to a small question."""
+        """Send a small request, and return the answer."""
         asked = fl.Action(action, encode_header(_given(fields)))
 
         def call(client: fl.FlightClient, options: fl.FlightCallOptions) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class ServiceClient:
         return self._call(call)
 
     def handshake(self) -> dict[str, Any]:
-        """What the service tells of itself.
+        """Return the self-description of the service.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class ServiceClient:
         return told
 
     def close(self) -> None:
-        """The channel is closed; it is made again when it is needed."""
+        """Close the channel, which the next call opens again."""
         with self._lock:
             held, self._client = self._client, None
         if held is not None and held[0] == os.getpid():
@@ -177,7 +177,7 @@ class ServiceClient:
             return self._client[1]
 
     def _forget(self, client: fl.FlightClient) -> None:
-        """The next call makes a new channel; the old one ends when the last call lets go of it."""
+        """Replace the channel at the next call; the old one closes after its last call."""
         with self._lock:
             if self._client is not None and self._client[1] is client:
                 self._client = None

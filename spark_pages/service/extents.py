@@ -106,7 +106,7 @@ class NamedBytes:
                 )
 
     def masked(self, extents: Sequence[Extents], offset: int, data: bytes) -> bytes:
-        """The bytes from `offset` on, with zeros in place of those that no piece holds."""
+        """Return the bytes from `offset` on, with zeros where no piece holds them."""
         clip = self._clip_pieces(extents, offset, len(data))
         if any(low <= offset and offset + len(data) <= high for low, high in clip):
             return data
@@ -116,7 +116,7 @@ class NamedBytes:
         return bytes(answer)
 
     def _clip_pieces(self, extents: Sequence[Extents], offset: int, length: int) -> list[tuple[int, int]]:
-        """The stretches of [offset, offset + length) that pieces hold."""
+        """Return the parts of [offset, offset + length) that pieces hold."""
         return [
             stretch
             for each in extents
@@ -126,7 +126,7 @@ class NamedBytes:
 
 
 def clip(stretches: Stretches, start: int, end: int) -> list[tuple[int, int]]:
-    """What of the stretches lies in [start, end)."""
+    """Clip ranges to [start, end)."""
     starts, ends = stretches
     first = int(np.searchsorted(ends, start, side="right"))
     last = int(np.searchsorted(starts, end))

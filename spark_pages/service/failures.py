@@ -24,7 +24,7 @@ _MOST_TEXT = 2000
 
 
 def to_flight(error: BaseException, incident: str) -> fl.FlightError:
-    """What the client is sent: named errors as they are, anything else without its insides.
+    """Convert an error for the client: named errors as they are, others without internals.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def to_flight(error: BaseException, incident: str) -> fl.FlightError:
 
 
 def from_flight(error: pa.ArrowException, url: str) -> SparkPagesError:
-    """What the client raises."""
+    """Convert a Flight error to the error that the client raises."""
     told = _told(getattr(error, "extra_info", None))
     if told is not None:
         return told
@@ -90,7 +90,7 @@ def from_flight(error: pa.ArrowException, url: str) -> SparkPagesError:
 
 
 def deadline_error(url: str) -> StorageError:
-    """A call took longer than it may."""
+    """Create the error for a call past its deadline."""
     return StorageError(
         f"Cannot get an answer of {url}: it took longer than it may.",
         hint="Ask for less at once, or pass a greater `timeout_s` to `connect`.",
@@ -99,7 +99,7 @@ def deadline_error(url: str) -> StorageError:
 
 
 def _known_class(error: SparkPagesError) -> type[SparkPagesError]:
-    """The class of the public tree that clients know."""
+    """Return the public error class that clients know."""
     for kind in type(error).__mro__:
         if getattr(errors, kind.__name__, None) is kind:
             known: type[SparkPagesError] = kind

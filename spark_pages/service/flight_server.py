@@ -150,7 +150,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
     # what Flight calls
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> list[fl.Result]:
-        """A small question: ``health`` without a token, ``open``, ``version``, ``tables``, ``objects``."""
+        """Answer a small request: ``health`` without a token, ``open``, ``version``, ``tables``, ``objects``."""
         if action.type == "health":
             status = "serving" if self.gate.is_open else "draining"
             return [fl.Result(encode_header({"status": status}))]
@@ -170,7 +170,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         return results
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
-        """A question whose answer has rows; ``get`` says which."""
+        """Answer a request for rows, as ``get`` says."""
         call = "unknown"
         body = ticket.ticket
         try:
@@ -229,7 +229,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         work: Callable[[Access], Answer],
         wrap: Callable[[Answer, Admission], Any],
     ) -> Any:
-        """What the work gives, wrapped, within the deadline; a Flight error of ours in any other case."""
+        """Run the work within the deadline, and wrap its result; errors become Flight errors."""
         began = time.monotonic()
         outcome = "ok"
         passage: Admission | None = None

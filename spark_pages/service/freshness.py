@@ -38,7 +38,7 @@ class SharedLoads(Generic[Key, Value]):
         self._flights: dict[Key, Future[Value]] = {}
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        """The value of the key, from `make` where it is not kept."""
+        """Return the cached value of a key, or the result of `make`."""
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -63,7 +63,7 @@ class SharedLoads(Generic[Key, Value]):
         return value
 
     def put(self, key: Key, value: Value) -> None:
-        """The value is kept, in the place of the one used longest ago."""
+        """Cache a value in place of the least recently used one."""
         with self._lock:
             self._kept[key] = value
             self._kept.move_to_end(key)
@@ -71,7 +71,7 @@ class SharedLoads(Generic[Key, Value]):
                 self._kept.popitem(last=False)
 
     def drop(self, key: Key) -> None:
-        """The value is not kept any more."""
+        """Remove a value from the cache."""
         with self._lock:
             self._kept.pop(key, None)
 
@@ -122,11 +122,11 @@ class Freshness:
         return snapshot, self._runtime.monotonic_s() - asked_at
 
     def newest(self) -> LogSnapshot:
-        """The newest snapshot; no older than the bound."""
+        """Return the newest snapshot, no older than the bound."""
         return self._younger_than(self._staleness_s)
 
     def at_least(self, version: int) -> LogSnapshot:
-        """The newest snapshot, asked for sooner where it does not show the version yet."""
+        """Return the newest snapshot, and refresh early if it is older than the version."""
         snapshot = self.newest()
         if snapshot.state.version >= version:
             return snapshot

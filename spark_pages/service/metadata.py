@@ -125,7 +125,7 @@ class MetadataService:
     def version_info(
         self, version: int | None = None, timestamp_us: int | None = None, tag: str | None = None
     ) -> VersionInfo:
-        """The version meant: by its number, the last one at a time, the one of a tag, or the newest.
+        """Resolve a version: by number, time or tag, or the newest.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class MetadataService:
         return [*self._on(version, self._list)]  # of its own: the service keeps the list
 
     def namespaces_and_types(self, version: int | None = None) -> list[TableDefinition]:
-        """What tells of the namespaces and types of a version; reads what the catalog has of them."""
+        """Read the definitions of the namespaces and types of a version."""
         kinds = (NAMESPACE_NAMES, TYPE_NAMES)
         return self._on(version, lambda snapshot: [each for kind in kinds for each in snapshot.tables(kind)])
 
@@ -256,7 +256,7 @@ class MetadataService:
     # pieces of an answer
 
     def part(self, db: str, table: str, ss: int, name: PieceName) -> tuple[SegmentLocation, ...]:
-        """The segments that a place which is a part lists of its column.
+        """Return the segments that a part lists for its column.
 
         Raises
         ------
@@ -273,13 +273,13 @@ class MetadataService:
         return self._on(ss, of)
 
     def piece(self, db: str, table: str, ss: int, name: PieceName) -> PageRun:
-        """The pages of a piece, with their statistics; raises as `part`."""
+        """Return the pages of a piece, with their statistics; raises as `part`."""
         db, table = _names(db, table)
         check_kind(name, PieceName, "name", "a PieceName")
         return self._on(ss, lambda snapshot: self._piece(self._answer_for(snapshot, db, table), name))
 
     def stats(self, db: str, table: str, ss: int, name: PieceName) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """The pages of a piece and their statistics; raises as `part`."""
+        """Return the pages of a piece and their statistics; raises as `part`."""
         db, table = _names(db, table)
         check_kind(name, PieceName, "name", "a PieceName")
 
@@ -325,7 +325,7 @@ class MetadataService:
         )
 
     def _find(self, snapshot: LogSnapshot, db: str, table: str) -> TableDefinition:
-        """The definition of a live table; suggests none of other namespaces, which not all may see."""
+        """Find the definition of a live table. Suggests no names of namespaces that the caller may not see."""
         version = snapshot.state.version
         shown = f"{db}.{table}"
         try:
@@ -408,7 +408,7 @@ class MetadataService:
         return self._extents.get((known.answer.table_id, name, blooms), lambda: Extents.of(run, blooms))
 
     def _on(self, version: int | None, work: Callable[[LogSnapshot], Answer]) -> Answer:
-        """What the work gives on a version; once more from what is kept now, where an object has gone."""
+        """Run the work on a version, and again on the retained objects if one was removed."""
         snapshot = self.freshness.newest() if version is None else self._at(as_int(version, "version"))
         try:
             return work(snapshot)
@@ -442,7 +442,7 @@ def _names(db: str, table: str) -> tuple[str, str]:
 
 
 def _loaded(piece: Piece) -> PageRun:
-    """The pages of a splice, from its page manifest where they are listed there."""
+    """Return the pages of a splice, from its page manifest if it has one."""
     if isinstance(piece, PageRun):
         return piece
     (run,) = piece.expand()

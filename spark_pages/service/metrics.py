@@ -56,16 +56,16 @@ class Metrics:
             Gauge(name, text, registry=self._registry).set_function(told)
 
     def begun(self) -> None:
-        """A call has begun."""
+        """Count a call that began."""
         self._in_flight.inc()
 
     def answered(self, call: str, outcome: str, seconds: float) -> None:
-        """A call has been answered: ``ok``, or the class of the error."""
+        """Count an answered call: ``ok``, or the class of the error."""
         self._calls.labels(call, outcome).inc()
         self._seconds.labels(call).observe(seconds)
 
     def ended(self) -> None:
-        """A call has ended."""
+        """Count a call that ended."""
         self._in_flight.dec()
 
     def sent(self, size: int) -> None:

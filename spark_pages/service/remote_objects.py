@@ -1,6 +1,4 @@
-"""The object store of a client of the service, and the index from byte ranges to the pieces that it may
-request.
-"""
+"""Object store of a service's client, and the index from byte ranges to the pieces that it may request."""
 
 from __future__ import annotations
 
@@ -177,7 +175,7 @@ class RemoteObjects:
 
 
 def _in_parts(ranges: Sequence[tuple[int, int]]) -> builtins.list[builtins.list[tuple[int, int]]]:
-    """The ranges in as many questions as the limits of one ask for."""
+    """Split the ranges into requests within the limits."""
     parts: list[list[tuple[int, int]]] = []
     size = 0
     for each in ranges:
@@ -190,7 +188,7 @@ def _in_parts(ranges: Sequence[tuple[int, int]]) -> builtins.list[builtins.list[
 
 
 def _overlaid(parts: Sequence[bytes]) -> bytes:
-    """What several tables see of the same bytes: where one may not see it has zeros."""
+    """Merge the views of several tables on the same bytes; a table sees zeros where it has no access."""
     whole = np.frombuffer(parts[0], np.uint8).copy()
     for part in parts[1:]:
         whole |= np.frombuffer(part, np.uint8)
@@ -229,7 +227,7 @@ class PageIndex(Generic[Source]):
         self._files: OrderedDict[str, OrderedDict[tuple[Source, PieceName, bool], Stretches]] = OrderedDict()
 
     def add(self, source: Source, name: PieceName, run: PageRun, blooms: bool) -> None:
-        """The pages of a run are of this piece; with `blooms` its bloom filters too."""
+        """Add the pages of a run to a piece; with `blooms` also their bloom filters."""
         found = Extents.of(run, blooms).by_path
         with self._lock:
             for path, stretches in found.items():
@@ -243,7 +241,7 @@ class PageIndex(Generic[Source]):
                 self._files.popitem(last=False)
 
     def of(self, path: str, offset: int, length: int) -> dict[tuple[Source, bool], list[PieceName]]:
-        """The pieces that hold bytes of a range, by where they are from and whether for filters.
+        """Return the pieces that hold bytes of a range, by source and by whether they are for filters.
 
         What was learned last comes first. What only holds bytes that something newer holds too is left out:
         else a client that lives long would ask for every checkpoint that it has seen.

@@ -116,7 +116,7 @@ class StoreClient:
         timestamp: Moment | None = None,
         tag: str | None = None,
     ) -> RemoteSnapshot:
-        """The store as of a version, a time, a tag, or now; as `Store.snapshot`.
+        """Open the store at a version, a time, a tag, or now; as `Store.snapshot`.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class StoreClient:
             ) from None
 
     def namespaces_and_types(self, version: int) -> list[TableDefinition]:
-        """What tells of the namespaces that may be read, and of types, in a version."""
+        """Read the definitions of the readable namespaces, and of types, at a version."""
         told = self._calls.request("objects", version=_version(version))
         try:
             return [object_from_plain(each) for each in told["objects"]]
@@ -180,7 +180,7 @@ class StoreClient:
         tag: str | None = None,
         limit: int | None = None,
     ) -> pa.Table:
-        """What a query gives; as `Store.sql`, for what changes nothing.
+        """Run a query; as `Store.sql`, for statements that change nothing.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class StoreClient:
         return run_sql(text, self.snapshot, _refuse_to_write, version, timestamp, tag, params, limit)
 
     def table_at(self, db: str, table: str, version: int, afresh: bool = False) -> TableView:
-        """A table as of a version, with what is known of it from an earlier one.
+        """Open a table at a version, reusing what is known of an earlier one.
 
         Parameters
         ----------
@@ -250,12 +250,12 @@ class StoreClient:
         return self._pages
 
     def close(self) -> None:
-        """The channel and the caches are closed; the store may be used again."""
+        """Close the channel and the caches; the store may be used again."""
         self._pages.close()
         self._calls.close()
 
     def __enter__(self) -> Self:
-        """The store, to be closed on leaving the block."""
+        """Return the store, which closes at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -280,7 +280,7 @@ class RemoteSnapshot(Snapshot):
         )
 
     def table(self, name: str) -> Table:
-        """A table by name; see `Snapshot.table`.
+        """Open a table by name; see `Snapshot.table`.
 
         Raises
         ------
@@ -338,7 +338,7 @@ def connect(
     timeout_s: float = 30.0,
     retry_s: float = 15.0,
 ) -> StoreClient:
-    """A store behind a service.
+    """Open a store through a service.
 
     Parameters
     ----------
@@ -418,7 +418,7 @@ class RemotePieces:
         return (*self._named, self._version)
 
     def index_redo(self, answer: TableMetaSnapshot) -> None:
-        """The service has told of this version; pages of its redo are learned."""
+        """Index the pages of the redo of a version."""
         self._version = max(self._version, answer.version)
         for field_id, edits in answer.redo.items():
             for name, edit in zip(piece_names(field_id, edits), edits, strict=True):
@@ -433,7 +433,7 @@ class RemotePieces:
         return run
 
     def stats(self, name: PieceName) -> PageRun:
-        """The same pages with their statistics."""
+        """Load the statistics of the same pages."""
         _, batches = self._get("stats", name)
         pages, stats = rows_of(batches)
         run = PageRun(pages, lambda: stats)

@@ -51,7 +51,7 @@ class ServiceRequest:
         self._fields: dict[str, Any] = value
 
     def text(self, name: str) -> str:
-        """A text that is not empty."""
+        """Return a text that is not empty."""
         value = self._fields.get(name)
         if not isinstance(value, str) or not 0 < len(value) <= _MOST_TEXT:
             raise InvalidInputError(
@@ -61,23 +61,23 @@ class ServiceRequest:
         return value
 
     def number(self, name: str) -> int:
-        """A number from 0 that fits 63 bits."""
+        """Return a number from 0 that fits 63 bits."""
         return _number(self._fields.get(name), f"{name!r}")
 
     def perhaps_number(self, name: str) -> int | None:
-        """The same, or None."""
+        """Return a number from 0 that fits 63 bits, or None."""
         return None if self._fields.get(name) is None else self.number(name)
 
     def perhaps_text(self, name: str) -> str | None:
-        """A text, or None."""
+        """Return a text, or None."""
         return None if self._fields.get(name) is None else self.text(name)
 
     def piece(self) -> PieceName:
-        """The field ``piece``."""
+        """Return the field ``piece``."""
         return _piece(self._fields.get("piece"))
 
     def named_bytes(self) -> NamedBytes:
-        """The fields ``path``, ``ranges``, ``pieces`` and ``blooms``."""
+        """Return the fields ``path``, ``ranges``, ``pieces`` and ``blooms``."""
         ranges = tuple(_range(each) for each in self._list("ranges"))
         pieces = tuple(_piece(each) for each in self._list("pieces"))
         return NamedBytes(self.text("path"), ranges, pieces, self._fields.get("blooms") is True)
@@ -93,7 +93,7 @@ class ServiceRequest:
 
 
 def piece_to_plain(name: PieceName) -> list[Any]:
-    """A piece's name as it is put into a question."""
+    """Convert the name of a piece to plain values."""
     return [name.field_id, name.digest, name.part, name.commit, name.nth]
 
 

@@ -141,7 +141,7 @@ class TableMetaChanges:
 
 
 def piece_names(field_id: int, edits: tuple[ChainEdit, ...]) -> list[PieceName]:
-    """The names of a column's splices, in order."""
+    """Return the names of a column's splices, in order."""
     names: list[PieceName] = []
     for edit in edits:
         again = bool(names) and names[-1].commit == edit.version

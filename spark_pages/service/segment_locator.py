@@ -52,15 +52,15 @@ class SegmentLocator:
         self._counts: SharedLoads[tuple[str, ChainKey], tuple[int, int]] = SharedLoads(_KEPT_COUNTS)
 
     def locate(self, checkpoint: Checkpoint, key: ChainKey) -> list[tuple[SegmentLocation, Node]]:
-        """The places of a chain, in row order, base first, each with the node that it stands for."""
+        """Locate a chain, base first and in row order, each place with its node."""
         return [found for parts in checkpoint.levels().values() for found in self._in_parts(parts, key)]
 
     def locate_in_part(self, part: Node, key: ChainKey) -> list[tuple[SegmentLocation, Node]]:
-        """The places of a chain in one part."""
+        """Locate a chain in one part."""
         return list(self._in_part(part, key))
 
     def pages(self, node: Node, key: ChainKey) -> PageRun:
-        """The pages of a chain in a segment."""
+        """Return the pages of a chain in a segment."""
         segment = self._segment(node)
         start, stop = segment.find(key)
         if not node.stats_length:
@@ -109,7 +109,7 @@ class SegmentLocator:
 
 
 def node_of(found: Sequence[tuple[SegmentLocation, Node]], digest: str, what: str) -> Node:
-    """The node with this digest.
+    """Return the node with this digest.
 
     Raises
     ------

@@ -118,7 +118,7 @@ class Serving:
         return False
 
     def __enter__(self) -> Self:
-        """The service, to be ended on leaving the block."""
+        """Return the service, which ends at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -187,7 +187,7 @@ class HttpStatus:
         self._thread.start()
 
     def close(self) -> None:
-        """It does not listen any more."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -25,11 +25,11 @@ class Pieces(Protocol):
     """Where the pieces of one table at one version come from."""
 
     def pages(self, name: PieceName, has_stats: bool) -> PageRun:
-        """The pages of a piece; statistics are loaded when they are asked for."""
+        """Return the pages of a piece; statistics load on first use."""
         ...
 
     def part(self, name: PieceName) -> tuple[SegmentLocation, ...]:
-        """The segments that a part lists."""
+        """Return the segments that a part lists."""
         ...
 
 
@@ -132,7 +132,7 @@ class TableView(LogSnapshot):
 
 
 def apply_changes(answer: TableMetaSnapshot, changes: TableMetaChanges) -> TableMetaSnapshot | None:
-    """The answer for a later version; None where the changes alone do not tell it.
+    """Apply changes to an answer, to form that of a later version; None if they do not suffice.
 
     They do as long as both stand on one checkpoint, and no column came that the answer has no places of.
     """

@@ -114,7 +114,7 @@ class TokenVerifier:
         return f"TokenVerifier({self._algorithm}, audience={self._audience!r})"
 
     def verify(self, header: str | None) -> Access:
-        """What the caller with this ``authorization`` header may do.
+        """Return the access rights of an ``authorization`` header.
 
         Raises
         ------

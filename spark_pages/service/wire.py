@@ -82,7 +82,7 @@ class Frame:
         return self.rows.schema
 
     def split(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows in batches of about so many bytes, each in memory of its own; at least one batch."""
+        """Split the rows into batches of about so many bytes, each in own memory; at least one batch."""
         per_row = max(1, self.rows.nbytes // max(1, self.rows.num_rows))
         step = max(1, most_bytes // per_row)
         for start in range(0, max(1, self.rows.num_rows), step):
@@ -108,7 +108,7 @@ class BytesFrame:
         return BYTES
 
     def split(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The stretches in batches of at most so many bytes, each in its own memory; at least one batch."""
+        """Split the ranges into batches of at most so many bytes, each in own memory; at least one batch."""
         numbers: list[int] = []
         pieces: list[memoryview] = []
         room = most_bytes
@@ -131,12 +131,12 @@ def _bytes_batch(numbers: list[int], pieces: list[memoryview]) -> pa.RecordBatch
 
 
 def encode_header(header: dict[str, Any]) -> bytes:
-    """The header as JSON."""
+    """Encode the header as JSON."""
     return json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
 
 
 def decode_header(data: bytes) -> dict[str, Any]:
-    """The header that the bytes hold.
+    """Decode the header.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def rows_of(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, pa.Recor
 
 
 def frame_of_snapshot(answer: TableMetaSnapshot) -> Frame:
-    """An answer of `get_table_meta_snapshot`."""
+    """Encode an answer of `get_table_meta_snapshot`."""
     redo, rows = _redo_to_plain(answer.redo)
     header = {
         "table": _table_to_plain(answer.definition),
@@ -215,7 +215,7 @@ def frame_of_snapshot(answer: TableMetaSnapshot) -> Frame:
 def snapshot_of_frame(
     header: dict[str, Any], batches: Sequence[pa.RecordBatch], load_edit: LoadEdit
 ) -> TableMetaSnapshot:
-    """The answer that a frame holds.
+    """Decode an answer of `get_table_meta_snapshot`.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def snapshot_of_frame(
 
 
 def frame_of_changes(answer: TableMetaChanges) -> Frame:
-    """An answer of `collect_table_meta_changes_in_range`."""
+    """Encode an answer of `collect_table_meta_changes_in_range`."""
     redo, rows = _redo_to_plain(answer.hot_redo)
     header = {
         "table": _table_to_plain(answer.definition),
@@ -261,7 +261,7 @@ def frame_of_changes(answer: TableMetaChanges) -> Frame:
 def changes_of_frame(
     header: dict[str, Any], batches: Sequence[pa.RecordBatch], load_edit: LoadEdit
 ) -> TableMetaChanges:
-    """The answer that a frame holds; raises as `snapshot_of_frame`."""
+    """Decode an answer of `collect_table_meta_changes_in_range`; raises as `snapshot_of_frame`."""
 
     def decode() -> TableMetaChanges:
         definition = _table_from_plain(header["table"])
@@ -280,7 +280,7 @@ def changes_of_frame(
 
 
 def location_to_plain(place: SegmentLocation) -> list[Any]:
-    """A place without the keys, which follow from the digests."""
+    """Convert a place to plain values without the keys, which follow from the digests."""
     stats = [place.stats.digest, place.stats.length] if place.stats else ["", 0]
     return [
         *(place.location.digest, place.location.length, *stats),
@@ -289,7 +289,7 @@ def location_to_plain(place: SegmentLocation) -> list[Any]:
 
 
 def location_from_plain(value: Sequence[Any]) -> SegmentLocation:
-    """The place that the plain values tell."""
+    """Create a place from plain values."""
     digest, length, stats_digest, stats_length, is_part, level, pages, rows = value
     stats = None
     if stats_length:
@@ -409,7 +409,7 @@ def no_rows() -> pa.RecordBatch:
 
 
 def object_to_plain(definition: TableDefinition) -> list[Any]:
-    """A namespace or a type as plain values."""
+    """Convert a namespace or a type to plain values."""
     schema = base64.b64encode(schema_to_bytes(definition.schema)).decode()
     return [
         definition.namespace_id, definition.table_id, definition.name, schema,
@@ -418,7 +418,7 @@ def object_to_plain(definition: TableDefinition) -> list[Any]:
 
 
 def object_from_plain(told: list[Any]) -> TableDefinition:
-    """What `object_to_plain` was given.
+    """Create a namespace or a type from plain values.
 
     Raises
     ------
