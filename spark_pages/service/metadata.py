@@ -325,7 +325,7 @@ class MetadataService:
         )
 
     def _find(self, snapshot: LogSnapshot, db: str, table: str) -> TableDefinition:
-        """Find the definition of a live table. Suggests no names of namespaces that the caller may not see."""
+        """Find the definition of a live table, without suggesting names that the caller may not see."""
         version = snapshot.state.version
         shown = f"{db}.{table}"
         try:
