@@ -150,7 +150,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
     # what Flight calls
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> list[fl.Result]:
-        """Answer a small request: ``open``, ``version``, ``tables``, ``objects``, or ``health`` (no token)."""
+        """Answer a small request: ``open``, ``version``, ``tables``, ``objects`` or ``health``."""
         if action.type == "health":
             status = "serving" if self.gate.is_open else "draining"
             return [fl.Result(encode_header({"status": status}))]
