@@ -86,7 +86,7 @@ def command(
         Mode, typer.Option(help="On stderr: bars, a log line every ten seconds, or bars on a terminal alone.")
     ] = "auto",
 ) -> None:
-    """What comes before any verb."""
+    """Read options that precede any command."""
 
 
 def demo(
@@ -96,7 +96,7 @@ def demo(
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Leave out the part that needs Java.")] = False,
     json: Json = False,
 ) -> None:
-    """The guided tour: real flights, from the first page to a Spark job."""
+    """Take the guided tour with real flights, from the first page to a Spark job."""
     started_at = time.perf_counter()
     from spark_pages.cli.demo import run_demo
 

@@ -40,14 +40,14 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be
 
 
 def open_stored(url: str, profile: str | None) -> Store:
-    """The store of an address, with the storage options that a profile names."""
+    """Open the store at an address, with the storage options of a profile."""
     import spark_pages
 
     return spark_pages.open(url, options_of(url, profile))
 
 
 def options_of(url: str, profile: str | None) -> dict[str, Any] | None:
-    """The storage options that a profile names; a folder takes none."""
+    """Return the storage options of a profile; a folder takes none."""
     from spark_pages.storage.profiles import storage_options, with_profile
 
     with_profile(url, profile)

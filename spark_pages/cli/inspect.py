@@ -44,7 +44,7 @@ def info(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """A store in a few lines: version, tables, rows, bytes, format, properties, claims, leases."""
+    """Show a store: version, tables, rows, bytes, format, properties, claims, leases."""
     store = open_stored(url, profile)
     snapshot = store.snapshot(version, timestamp, tag)
     found = _described(snapshot)
@@ -64,7 +64,7 @@ def info(
 
 
 def _in_words(fact: object) -> object:
-    """A fact in one line: names and values of a mapping, how many there are of a long list."""
+    """Format a fact on one line: the items of a mapping, or the length of a long list."""
     match fact:
         case dict():
             return ", ".join(f"{name}={value}" for name, value in fact.items()) or "none"
@@ -83,7 +83,7 @@ def tables(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """The tables, with their columns, rows, pages and bytes."""
+    """List the tables, with their columns, rows, pages and bytes."""
     snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)
     found = _described(snapshot)
     if json:
@@ -100,7 +100,7 @@ def history(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """What was committed, newest first."""
+    """List commits and maintenance, newest first."""
     found = open_stored(url, profile).history(limit)
     if json:
         output.print_json({"history": output.records_of(found)})
@@ -119,7 +119,7 @@ def pages(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """The page descriptors of a table, in row order."""
+    """List the page descriptors of a table, in row order."""
     snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)
     found = output.with_shown_ids(snapshot.table(table).pages(column))
     if json:
@@ -229,7 +229,7 @@ def read(
 
 
 def _end_of(table: Table, start: int, stop: int, count: int) -> int:
-    """The end of as many rows of [start, stop) as hold so many live ones, about."""
+    """Estimate the end of so many live rows of [start, stop)."""
     rows = count
     while start + rows < stop and table.read([], start, start + rows).num_rows < count:
         rows *= 2
@@ -270,7 +270,7 @@ _FORM = "A filter is SQL, as behind WHERE: carrier in ('UA', 'DL') and distance 
 
 
 def joined_filter(texts: Sequence[str], table: Table) -> Any:
-    """What `Table.read` takes as its filter, so that all conditions hold; None where there are none.
+    """Join conditions to a filter of `Table.read`; None if there are none.
 
     Each text is read by itself: parentheses and comments of one do not reach into the next.
 
@@ -379,7 +379,7 @@ def report(
 
 
 def _write(path: Path, page: bytes) -> None:
-    """The file is the page, or what it was before."""
+    """Replace a file by the page, atomically."""
     if path.is_dir():
         raise InvalidInputError(
             f"Cannot write the report to {path}: it is a folder.",

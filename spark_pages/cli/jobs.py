@@ -39,7 +39,7 @@ def checkpoint(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """The newest version opens without the commits before it."""
+    """Write a checkpoint, so that the newest version opens without earlier commits."""
     from spark_pages.spark.checkpoints import checkpoint as write
 
     start = None if local or not _has_spark() else partial(_session, "checkpoint")
@@ -112,7 +112,7 @@ def export(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """The rows of a table as Parquet or as a Delta table."""
+    """Write the rows of a table as Parquet or as a Delta table."""
     from spark_pages.spark.external import External
     from spark_pages.spark.job import named_options
     from spark_pages.spark.output_folder import OutputFolder
@@ -148,7 +148,7 @@ def reconstruct_snapshot(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """The page descriptors of a version, computed anew from checkpoint and commits, and compared.
+    """Compute the page descriptors of a version from checkpoint and commits, and compare them.
 
     Exit code 1 where they differ.
     """

@@ -148,7 +148,7 @@ def vacuum(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """What no version that is kept needs goes: shown first, deleted with --apply."""
+    """Show what no retained version needs, and delete it with --apply."""
     from spark_pages.log.retention import parse_retention
     from spark_pages.spark.vacuum import vacuum as clear
 
@@ -237,7 +237,7 @@ def compact_pages(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Runs of small pages are rewritten as full ones; rows stay what they are."""
+    """Rewrite runs of small pages as full ones; rows stay the same."""
     from spark_pages.spark.compact import compact_pages as compact
     from spark_pages.spark.compact import each_table, plan_compact_pages
 

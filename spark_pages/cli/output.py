@@ -47,7 +47,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def print_error(error: Exception, as_json: bool) -> None:
-    """The error is told without a traceback: on stdout as JSON, or on stderr for people."""
+    """Print an error without a traceback: as JSON on stdout, or for people on stderr."""
     rest()
     message, hint = str(error), None
     if isinstance(error, SparkPagesError):
@@ -65,18 +65,18 @@ def print_error(error: Exception, as_json: bool) -> None:
 
 
 def say(message: str) -> None:
-    """A remark is on stderr."""
+    """Print a message on stderr."""
     rest()
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(escape_controls(message), style="dim"))
 
 
 def print_table(title: str, table: pa.Table) -> None:
-    """The table of Arrow, as of `print_rows`."""
+    """Print an Arrow table, as `print_rows` does."""
     print_rows(title, table.column_names, rows_of(table))
 
 
 def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
-    """The values of a table that is shown, row by row."""
+    """Return the values of a table row by row."""
     return list(zip(*map(_values, table.columns), strict=True))
 
 
@@ -138,7 +138,7 @@ def with_shown_ids(table: pa.Table) -> pa.Table:
 def print_rows(
     title: str, names: Sequence[str], rows: Sequence[Sequence[Any]], *, whole: bool = False
 ) -> None:
-    """A table for people on a terminal; tab-separated text with a heading line anywhere else.
+    """Print a table for people on a terminal; tab-separated text with a header elsewhere.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def print_facts(title: str, facts: Mapping[str, Any]) -> None:
 
 
 def print_result(title: str, told: Mapping[str, Any], as_json: bool, hidden: Sequence[str] = ()) -> None:
-    """What a job has told is on stdout; `hidden` facts only as JSON."""
+    """Print the report of a job; `hidden` facts only as JSON."""
     if as_json:
         print_json(told)
     else:
@@ -251,7 +251,7 @@ def _draw(
 
 
 def plain(value: Any) -> Any:
-    """The value in types that JSON has; what is not a number becomes null."""
+    """Convert a value to JSON types; NaN and infinities become null."""
     match value:
         case None | bool() | int() | str():
             return value

@@ -41,7 +41,7 @@ def tag(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """A version has a name, and retention keeps it."""
+    """Name a version. Retention keeps it until the tag is deleted."""
     tagged = open_stored(url, profile).tag(name, version, replace)
     if json:
         output.print_json({"tag": name, "version": tagged})
@@ -50,7 +50,7 @@ def tag(
 
 
 def untag(url: Url, name: TagName, profile: Profile = None, json: Json = False) -> None:
-    """A tag is gone; its version lives on as long as retention says."""
+    """Delete a tag. The version remains until retention removes it."""
     version = open_stored(url, profile).delete_tag(name)
     if json:
         output.print_json({"tag": name, "version": version, "deleted": True})
@@ -59,7 +59,7 @@ def untag(url: Url, name: TagName, profile: Profile = None, json: Json = False) 
 
 
 def tags(url: Url, profile: Profile = None, json: Json = False) -> None:
-    """The tags and the versions that they name."""
+    """List the tags and the versions that they name."""
     found = [{"tag": name, "version": version} for name, version in open_stored(url, profile).tags().items()]
     if json:
         output.print_json({"tags": {each["tag"]: each["version"] for each in found}})
@@ -75,7 +75,7 @@ def restore(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """The store is what it was at a version: a new commit, so nothing is lost."""
+    """Restore the store to a version by a new commit, so that nothing is lost."""
     store = open_stored(url, profile)
     before = store.snapshot().version
     then = store.snapshot(version, timestamp, tag).version

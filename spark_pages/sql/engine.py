@@ -63,7 +63,7 @@ def check_syntax(text: str, tree: exp.Expr) -> None:
 
 
 def run_query(query: ResolvedQuery, limit: int | None = None) -> pa.Table:
-    """The rows that a query gives, or the first of them.
+    """Run a query, and return its rows or the first of them.
 
     Returns
     -------
@@ -163,8 +163,13 @@ def load_duckdb() -> ModuleType:
 
 @cache
 def _database(_process: int) -> DuckDBPyConnection:
-    """The database of a process. A fork needs one of its own, because threads are not forked, and keeps that
-    of its parent, because closing it would wait for these threads.
+    """Open the database of a process.
+
+    A fork opens its own, because threads are not forked, and keeps its parent's, because closing it would
+    wait for these threads.
+
+    A fork opens its own, because threads are not forked, and keeps its parent's, because closing it would
+    wait for these threads.
     """
     connection: DuckDBPyConnection = load_duckdb().connect(":memory:", config=_CONFIG)
     connection.execute("SET TimeZone = 'UTC'")
@@ -229,11 +234,11 @@ class RelationDataset(ds.Dataset):  # type: ignore[misc] # pyarrow ships no type
     def scanner(
         self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: Any
     ) -> RelationScanner:
-        """Called by DuckDB each time that it begins to read."""
+        """Create a scanner. DuckDB calls this each time that it begins to read."""
         return RelationScanner(self, self.schema.names if columns is None else columns, filter)
 
     def batches(self, labels: list[str], filter: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-        """The rows that pass the filter."""
+        """Iterate over the rows that pass the filter."""
         try:
             for batch in self._read(labels, filter):
                 for label, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -265,7 +270,7 @@ class RelationDataset(ds.Dataset):  # type: ignore[misc] # pyarrow ships no type
 
 
 def duckdb_type(kind: pa.DataType, column: str) -> pa.DataType:
-    """A type of the same values that DuckDB can hold.
+    """Return a type with the same values that DuckDB supports.
 
     Raises
     ------
@@ -324,7 +329,7 @@ class RelationScanner:
         return pa.schema([schema.field(label) for label in self._labels])
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The rows, as a stream that begins now."""
+        """Open the rows as a new stream."""
         return pa.RecordBatchReader.from_batches(
             self.projected_schema, self._dataset.batches(self._labels, self._filter)
         )

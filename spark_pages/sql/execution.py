@@ -49,7 +49,7 @@ def run_sql(
     parameters: GivenParameters = None,
     limit: int | None = None,
 ) -> pa.Table:
-    """What the statement gives.
+    """Run a statement, and return its result.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def _change(
     begin: Callable[[str], Transaction],
     parameters: GivenParameters,
 ) -> tuple[int | None, int | None]:
-    """The version of the commit, and how many rows were written where rows were."""
+    """Commit a statement, and return the version and the number of rows written, if it writes rows."""
     rows: int | None = None
     # What can be refused is, before the transaction begins; what is read is read from one version.
     made = inserted = None
@@ -127,7 +127,7 @@ def _change(
 
 
 def _match_columns(statement: Insert, given: pa.Table, snapshot: Snapshot) -> tuple[str, pa.Table]:
-    """The table's name, and the rows with all of its columns in its types."""
+    """Return the table's name, and the rows with all of its columns in its types."""
     table = table_called(snapshot, statement.table)
     names = [_column(name, table.columns, table.name) for name in statement.columns] or table.columns
     if len(set(names)) < len(names):

@@ -64,7 +64,7 @@ class Parameters:
         self._constants = {name: _constant(value, _shown(name)) for name, value in self._values.items()}
 
     def constant(self, node: exp.Placeholder) -> exp.Expr:
-        """The value of a parameter."""
+        """Return the value of a parameter."""
         return self._constants[self._name(node)].copy()
 
     def _name(self, node: exp.Placeholder) -> str:
@@ -96,7 +96,7 @@ def _shown(name: str) -> str:
 
 
 def _constant(value: Any, name: str, depth: int = 0) -> exp.Expr:
-    """The value as a constant of its type."""
+    """Convert a value to a constant of its type."""
     if depth > 50:
         raise InvalidInputError(
             f"Cannot bind {name}: its value is nested too deep.",
@@ -177,7 +177,7 @@ def _of_numpy_time(value: np.datetime64 | np.timedelta64, name: str) -> exp.Expr
 
 
 def _of_arrow(value: pa.Scalar, name: str) -> exp.Expr:
-    """Times keep their unit, which Python does not have; anything else is as in Python."""
+    """Convert an Arrow value. Times keep their unit, which Python lacks."""
     kind = value.type
     if not value.is_valid:
         return exp.null()

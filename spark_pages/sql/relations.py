@@ -73,7 +73,7 @@ class Relations(Protocol):
     """The tables that a statement may name."""
 
     def find(self, parts: Sequence[str], as_of: AsOf | None) -> Relation:
-        """The table of a name with dots.
+        """Find the table of a dotted name.
 
         Raises
         ------
@@ -84,7 +84,7 @@ class Relations(Protocol):
 
 
 def as_of_of(table: exp.Table) -> AsOf | None:
-    """The version or time that stands behind a table, if one does.
+    """Return the version or time that follows a table, if there is one.
 
     Raises
     ------

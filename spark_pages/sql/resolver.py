@@ -92,7 +92,7 @@ class ResolvedQuery:
 def resolve(
     tree: exp.Expr, text: str, relations: Relations, parameters: GivenParameters = None
 ) -> ResolvedQuery:
-    """The query with every name resolved.
+    """Resolve every name of a query.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class _Resolver:
     def query(
         self, node: exp.Expr, outer: IdentifierContext | None, ctes: CommonTables
     ) -> tuple[VisibleColumn, ...]:
-        """The columns of a query, which is in labels from now on."""
+        """Resolve a query, replace its columns by labels, and return them."""
         match node:
             case exp.Select():
                 return self._select(node, outer, ctes)
@@ -155,7 +155,7 @@ class _Resolver:
         raise self._refused(node)
 
     def _common(self, node: exp.Expr, outer: IdentifierContext | None, ctes: CommonTables) -> CommonTables:
-        """The tables of WITH, beside those that are known."""
+        """Return the tables of WITH, in addition to those known."""
         with_ = node.args.get("with_")
         if with_ is None:
             return ctes
@@ -247,7 +247,7 @@ class _Resolver:
         return outputs
 
     def _items(self, node: exp.Select, scope: Scope, ctes: CommonTables) -> tuple[VisibleColumn, ...]:
-        """What stands before FROM, stars written out; each item has its label as its name."""
+        """Resolve the items before FROM, with stars expanded; each item is named after its label."""
         items: list[exp.Expr] = []
         outputs: list[VisibleColumn] = []
         # An item is never called like a column that has another name: it could be taken for it.
@@ -269,7 +269,7 @@ class _Resolver:
         return tuple(outputs)
 
     def _written_out(self, item: exp.Expr, scope: Scope) -> list[tuple[str, exp.Expr | Resolved]]:
-        """The items that an item stands for, with the names that users see."""
+        """Expand an item into items with the names that users see."""
         star = item if isinstance(item, exp.Star) else item.this if isinstance(item, exp.Column) else None
         if not isinstance(star, exp.Star):
             return [(self._name(item, scope), item.unalias())]
@@ -284,7 +284,7 @@ class _Resolver:
 
     @staticmethod
     def _fields(parts: list[str], scope: Scope) -> list[tuple[str, Resolved]]:
-        """The fields of a column that stands before ``.*``; none where a table does, or no struct."""
+        """Return the fields of a column before ``.*``; none for a table, or if it is no struct."""
         if not parts:
             return []
         try:
@@ -309,7 +309,7 @@ class _Resolver:
     def _star(
         self, star: exp.Star, found: list[tuple[str, Resolved]]
     ) -> list[tuple[str, exp.Expr | Resolved]]:
-        """The columns of a star, without those of EXCLUDE, with those of REPLACE and RENAME."""
+        """Expand a star, with EXCLUDE, REPLACE and RENAME applied."""
         names = list(dict.fromkeys(name for name, _ in found))
 
         def known(node: exp.Expr) -> str:
@@ -341,7 +341,7 @@ class _Resolver:
         return written(item)
 
     def _plain(self, item: exp.Expr, scope: Scope) -> VisibleColumn | None:
-        """The column that an item is, where it is no more than that."""
+        """Return the column of an item that is only a column."""
         if not isinstance(item, exp.Column):
             return None
         try:
@@ -449,11 +449,11 @@ class _Resolver:
 
 
 def _single(found: Resolved) -> VisibleColumn | None:
-    """The column, where a name means one and nothing inside of it."""
+    """Return the column, if a name means exactly one and no nested field."""
     return found.places[0][1] if len(found.places) == 1 and not found.path else None
 
 
 def _relabelled(columns: Sequence[VisibleColumn]) -> tuple[VisibleColumn, ...]:
-    """The columns with labels made of their names."""
+    """Return the columns with labels made of their names."""
     labels = labels_of(column.name for column in columns)
     return tuple(replace(column, label=label) for column, label in zip(columns, labels, strict=True))

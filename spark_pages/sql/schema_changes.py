@@ -71,12 +71,12 @@ _TITLES: dict[type[Statement], str] = {
 
 
 def title(statement: Statement) -> str:
-    """The words that a statement begins with."""
+    """Return the words that a statement begins with."""
     return _TITLES[type(statement)]
 
 
 def apply_change(statement: Statement, transaction: Transaction, snapshot: Snapshot) -> None:
-    """The transaction has staged what the statement says.
+    """Stage a statement in the transaction.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def apply_change(statement: Statement, transaction: Transaction, snapshot: Snaps
 
 
 def _apply_to_names(statement: Statement, transaction: Transaction, snapshot: Snapshot) -> None:
-    """The transaction has staged what the statement says of a namespace or a type."""
+    """Stage a statement on a namespace or a type."""
     match statement:
         case CreateNamespace(name, if_not_exists, properties):
             known = _known(name, _namespaces(snapshot))
@@ -137,7 +137,7 @@ def _apply_to_names(statement: Statement, transaction: Transaction, snapshot: Sn
 
 
 def new_name(snapshot: Snapshot, name: Name, if_not_exists: bool) -> str | None:
-    """The name for a table to be made; None where there is one already, and that is as well.
+    """Return the name of a table to create; None if it exists and that is allowed.
 
     Raises
     ------
@@ -262,7 +262,7 @@ def _field(column: Column, snapshot: Snapshot) -> pa.Field:
 
 
 def _default(column: Column) -> Any:
-    """The default as a value of the column's type; text stands for dates, times and the like."""
+    """Convert the default to the column's type; text stands for dates, times and the like."""
     value = column.default
     if value is None or not isinstance(column.type, pa.DataType):
         return value

@@ -37,7 +37,7 @@ class Labels:
         self._taken = {fold_name(name) for name in taken}
 
     def label(self, name: str) -> str:
-        """The name itself, or with a number behind where it is taken; without NUL, which ends names in C."""
+        """Return a unique label for a name, without NUL, which ends names in C."""
         name = name.replace("\0", "?")
         found, number = name, 0
         while fold_name(found) in self._taken:
@@ -48,13 +48,13 @@ class Labels:
 
 
 def labels_of(names: Iterable[str]) -> list[str]:
-    """A label for each of the names."""
+    """Return a label for each of the names."""
     labels = Labels()
     return [labels.label(name) for name in names]
 
 
 def quoted(name: str) -> exp.Identifier:
-    """The name in quotes."""
+    """Quote a name."""
     return exp.Identifier(this=name, quoted=True)
 
 
@@ -102,7 +102,7 @@ class TableUse:
         return [name for name, label in self.labels.items() if label in self._used]
 
     def need(self, label: str) -> None:
-        """The column of this label is needed."""
+        """Mark the column of this label as needed."""
         self._used.add(label)
 
 
@@ -129,7 +129,7 @@ class Scope:
     by_place: bool = False
 
     def context(self, aliases: tuple[VisibleColumn, ...] = ()) -> IdentifierContext:
-        """What names may mean here."""
+        """Return what names may mean here."""
         merged = tuple({id(each): each for each in self.merged.values()}.values())
         return IdentifierContext(tuple(self.tables), self.outer, merged, aliases)
 
@@ -162,7 +162,7 @@ class Scope:
         return found
 
     def merge(self, name: str, right: VisibleTable, join: exp.Join) -> tuple[Place, Place]:
-        """The join shares a column; gives the place on the left, and the one on the right.
+        """Merge the column that a join shares, and return its place on the left and on the right.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class Sources:
         self._by_label: dict[str, TableUse] = {}
 
     def use(self, table: VisibleTable, column: VisibleColumn) -> None:
-        """The column is needed."""
+        """Mark a column as needed."""
         if table.label in self._by_label:
             self._by_label[table.label].need(column.label)
 
@@ -221,7 +221,7 @@ class Sources:
             self.use(table, column)
 
     def from_clause(self, node: exp.Select, outer: IdentifierContext | None, ctes: CommonTables) -> Scope:
-        """What can be seen of the tables and joins behind FROM, which are in labels from now on."""
+        """Resolve the tables and joins of FROM, and replace them by labels."""
         scope = Scope(outer)
         from_ = node.args.get("from_")
         if from_ is not None:
@@ -393,7 +393,7 @@ class Sources:
 def with_names(
     columns: tuple[VisibleColumn, ...], names: Sequence[str], table: str
 ) -> tuple[VisibleColumn, ...]:
-    """The columns under the names of an alias such as ``t(a, b)``; those behind keep theirs."""
+    """Rename columns by an alias such as ``t(a, b)``; the remaining ones keep their names."""
     if len(names) > len(columns):
         raise InvalidInputError(
             f"Cannot name the columns of {table!r}: it has {len(columns)}, and {len(names)} names are given.",
@@ -424,14 +424,14 @@ _WILDCARDS = frozenset("%_\\")
 
 
 def conjuncts(condition: exp.Expr) -> list[exp.Expr]:
-    """The parts of a condition all of which must hold."""
+    """Return the operands of AND in a condition."""
     while isinstance(condition, exp.Where | exp.Paren):
         condition = condition.this
     return chain(condition) if isinstance(condition, exp.And) else [condition]
 
 
 def column_in(condition: exp.Expr) -> exp.Column | None:
-    """The column that a condition compares with constants, if it is of a kind that may give a hint."""
+    """Return the column that a condition compares with constants, if it may give a hint."""
     sides = [condition.args.get("this"), condition.args.get("expression")]
     if condition.args.get("negate"):  # NOT LIKE and NOT BETWEEN are nodes of the same kind
         return None
@@ -447,7 +447,7 @@ def column_in(condition: exp.Expr) -> exp.Column | None:
 
 
 def hint_of(condition: exp.Expr, name: str, kind: pa.DataType) -> pc.Expression | None:
-    """The hint that a condition gives for the table of its column, or None.
+    """Return the hint that a condition gives for the table of its column, or None.
 
     Parameters
     ----------
@@ -493,7 +493,7 @@ def _within(column: pc.Expression, low: float, high: float, kind: pa.DataType) -
 
 
 def _with_margin(bound: float, kind: pa.DataType, towards: float) -> pa.Scalar:
-    """A number a little further: however the bound is rounded, it lies between."""
+    """Move a bound a little, so that it includes every rounding."""
     number = np.float32 if pa.types.is_float32(kind) else np.float64
     with np.errstate(over="ignore"):
         value, end = number(bound), number(towards)

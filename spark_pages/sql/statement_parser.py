@@ -49,7 +49,7 @@ _NAMESPACE = ("NAMESPACE", "SCHEMA", "DATABASE")
 
 
 def statement_of(tree: exp.Expr, text: str) -> Write:
-    """The statement that a tree means.
+    """Convert a parsed tree to a statement.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def statement_of(tree: exp.Expr, text: str) -> Write:
 
 
 def name_of(node: exp.Expr) -> Name:
-    """The name of a table, or of what looks like one.
+    """Return the name of a table.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def name_of(node: exp.Expr) -> Name:
 
 
 def plain_name(name: Name, kind: str) -> str:
-    """A name of one part."""
+    """Return a name of one part."""
     if len(name) != 1:
         raise InvalidInputError(
             f"Cannot use {'.'.join(name)!r} as the name of a {kind}: expected one without a dot.",
@@ -121,7 +121,7 @@ def plain_name(name: Name, kind: str) -> str:
 
 
 def only(found: Any, what: str) -> Any:
-    """The one thing that is named."""
+    """Return the only element, or raise if there are several."""
     if len(found) != 1:
         raise InvalidInputError(
             f"Cannot run {what} on {len(found)} names: it takes one.",
@@ -131,7 +131,7 @@ def only(found: Any, what: str) -> Any:
 
 
 def column_of(node: exp.ColumnDef, table: Name) -> tuple[Column, list[Constraint]]:
-    """A column, and the rules that stand behind it."""
+    """Parse a column, and the constraints after it."""
     name, constraints = node.name, []
     nullable, comment, default = True, None, None
     if not isinstance(node.args.get("kind"), exp.DataType):
@@ -163,7 +163,7 @@ def column_of(node: exp.ColumnDef, table: Name) -> tuple[Column, list[Constraint
 
 
 def literal(node: exp.Expr) -> Any:
-    """The value of a constant: text, a number, a truth value or None.
+    """Return the value of a constant: text, number, boolean or None.
 
     Raises
     ------
@@ -231,7 +231,7 @@ def _create_table(tree: exp.Create) -> CreateTable:
 
 
 def _constraints(node: exp.Expr, table: Name) -> list[Constraint]:
-    """The rules of a table; each may have a name before it."""
+    """Parse the constraints of a table, each with an optional name."""
     name = node.name if isinstance(node, exp.Constraint) else ""
     found = []
     for each in node.expressions if isinstance(node, exp.Constraint) else [node]:
@@ -372,7 +372,7 @@ _TYPE = ("TYPE", "DOMAIN")
 
 
 def read_statement(text: str) -> Statement:
-    """The one statement that a text holds.
+    """Parse a text that holds one statement.
 
     Raises
     ------
@@ -462,7 +462,7 @@ def _special(text: str, words: list[Token], first: Sequence[str]) -> Statement |
 
 
 def _reworded(text: str, word: Token, by: str) -> str:
-    """The text with another word instead of one; as long as before, so that places stay, if it can be."""
+    """Replace one word of a text, with the same length if possible, so that positions stay."""
     length = word.end + 1 - word.start
     return text[: word.start] + by.ljust(length) + text[word.end + 1 :]
 

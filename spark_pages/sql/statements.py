@@ -1,5 +1,4 @@
-"""Statements as values: `spark_pages.sql.statement_parser` makes them of text, `sql.schema_changes` applies
-them.
+"""Statements as values: `sql.statement_parser` creates them from text, `sql.schema_changes` applies them.
 
 Names are as written, of one part or two; which table is meant is found out by whoever carries them out.
 """

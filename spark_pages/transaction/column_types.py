@@ -33,7 +33,7 @@ class _PageError(UnsupportedTypeError):
 
 
 def stored_columns(table: str, columns: Iterable[pa.Field]) -> list[pa.Field]:
-    """The columns under the types that hold their values.
+    """Return the columns with the types that store their values.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def _check_extensions(kind: pa.DataType) -> None:
 
 
 def _extensions(kind: pa.DataType) -> Iterator[pa.ExtensionType]:
-    """The extension types that are made in Python, of this type and inside of it."""
+    """Iterate over the extension types defined in Python, in this type and nested in it."""
     if isinstance(kind, pa.BaseExtensionType):
         if isinstance(kind, pa.ExtensionType):
             yield kind

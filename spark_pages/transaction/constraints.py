@@ -32,7 +32,7 @@ from spark_pages.transaction.update_buffer import Batch, SortedUpdates, stretche
 
 @lru_cache(maxsize=256)
 def compile_check(sql: str, schema: pa.Schema) -> ParsedFilter:
-    """The condition, ready to use.
+    """Compile a condition.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def check_updates(
 def _after(
     table: Table, column: str, rows: NDArray[np.int64], change: Batch | None
 ) -> pa.Array | pa.ChunkedArray:
-    """What the rows hold in a column once the updates are done."""
+    """Return the values of the rows in a column after the updates."""
     if change is not None and len(change[0]) == len(rows):
         return change[1]
     before = table.take(rows, [column]).column(column)

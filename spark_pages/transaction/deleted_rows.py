@@ -182,7 +182,7 @@ def _splice(
 
 
 def touched_ranges(rows: Numbers, first_row: int, pages: Sequence[StagedPage]) -> tuple[tuple[int, int], ...]:
-    """The rows as ranges; where these are too many, the pages that hold some of them."""
+    """Return the rows as ranges, or the pages that hold them if there are too many ranges."""
     if not len(rows):
         return ()
     begins = np.ones(len(rows), bool)

@@ -59,7 +59,7 @@ class ToEncode:
 
 
 def encode_columns(columns: Sequence[ToEncode]) -> list[list[StagedPage]]:
-    """The pages of every column, in order."""
+    """Encode the pages of every column, in order."""
     return [stage_pages(each.values, each.bounds, each.codec, each.bloom, each.meta) for each in columns]
 
 
@@ -111,7 +111,7 @@ class ColumnIngest:
         return len(self.waiting) + self.nulls
 
     def add(self, chunks: Sequence[pa.Array], meta: PageMeta = NO_META) -> list[Full]:
-        """What is full with these rows; the rest waits.
+        """Add rows, and return the pages that are full; the rest waits.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class ColumnIngest:
         return found
 
     def _joined(self, chunks: Sequence[pa.Array]) -> Sequence[pa.Array]:
-        """What waits and the chunks as one, if that can be; then nothing waits."""
+        """Join the waiting rows and the chunks, if possible; then none waits."""
         try:
             joined = join([self.waiting, *chunks], self.wanted.type)
         except DoesNotFitError:
@@ -166,7 +166,7 @@ class ColumnIngest:
         return [page, *self._cut(chunk.slice(used))]
 
     def _cut(self, values: pa.Array) -> list[Full]:
-        """The full pages of these values; the last one waits, full or not."""
+        """Split values into full pages; the last page waits, full or not."""
         self.waiting = values
         if self.waiting_bytes <= self.page_bytes:
             return []
@@ -196,7 +196,7 @@ class ColumnIngest:
         return full
 
     def add_nulls(self, count: int) -> list[Full]:
-        """What is full before so many nulls, which wait."""
+        """Add nulls, which wait, and return the pages that are full before them."""
         full = self.rest() if len(self.waiting) else []
         self.nulls += count
         return full
@@ -328,13 +328,13 @@ class TableIngest:
         ]
 
     def rewind(self, marks: Sequence[_Mark]) -> None:
-        """What came since is not appended."""
+        """Discard the rows added since."""
         for column, mark in zip(self.columns, marks, strict=True):
             column.splice.pages, column.splice.touched = mark.pages, mark.touched
             column.waiting, column.meta, column.nulls = mark.waiting, mark.meta, mark.nulls
 
     def add(self, rows: pa.Table, metas: Mapping[str, PageMeta] = NOTHING_BESIDE) -> int:
-        """The rows stand behind those that are there; gives the bytes of the pages that they have filled.
+        """Append the rows, and return the bytes of the pages that they filled.
 
         Parameters
         ----------
@@ -382,7 +382,7 @@ class TableIngest:
         self._rows += count
 
     def own(self) -> None:
-        """What waits is a copy: the caller may change what was given, and nothing of it is held on to."""
+        """Copy waiting rows, because the caller may change what was given."""
         for column in self.columns:
             if len(column.waiting):
                 column.waiting = copied(column.waiting)

@@ -40,7 +40,7 @@ Keys = Callable[[], Iterator[pa.Table]]
 
 
 def changed_keys(definition: TableDefinition, splices: Iterable[StagedSplice | Splice]) -> RowRanges | None:
-    """The rows whose key is new or another one; None where there are none, or the table has no key."""
+    """Return the rows with a new or changed key; None if there are none, or the table has no key."""
     key = key_columns(definition)
     fields = {definition.field_ids[name] for name in key}
     parts = [
@@ -55,7 +55,7 @@ def changed_keys(definition: TableDefinition, splices: Iterable[StagedSplice | S
 
 
 def written_keys(definition: TableDefinition, written: Iterable[StagedWrites]) -> RowRanges | None:
-    """The rows that others have written for a table, as `changed_keys` gives those of splices."""
+    """Return the rows that others wrote to a table, as `changed_keys` does for splices."""
     bounds = [
         (of.first_row, of.first_row + sum(each.num_rows for each in of.written))
         for of in written
@@ -147,7 +147,7 @@ def _candidates(table: Table, key: Sequence[str], new: pa.Table) -> RowRanges:
 
 
 def _portions(ranges: RowRanges) -> Iterator[RowRanges]:
-    """The rows in portions that fit memory."""
+    """Split rows into portions that fit memory."""
     for first in range(0, ranges.num_rows, _ROWS_AT_ONCE):
         yield ranges.part(first, first + _ROWS_AT_ONCE)
 
@@ -200,7 +200,7 @@ def first_repeated_of_many(num_new: int, new: Keys, others: Keys) -> dict[str, o
 
 
 def key_hashes(keys: pa.Table) -> Hashes:
-    """A hash for each row, in order; equal keys have equal hashes."""
+    """Hash each row, in order; equal keys have equal hashes."""
     mixed = np.zeros(keys.num_rows, np.uint64)
     for column in keys.columns:
         mixed = mixed * _SPREAD + np.concatenate(
@@ -220,7 +220,7 @@ def _hashed(array: pa.Array) -> Hashes:
 
 
 def _equal_hashes(new: Keys, others: Keys, number: int, passes: int) -> Hashes:
-    """The hashes of this pass that several rows have, of which one is new."""
+    """Return the hashes of this pass that several rows share, one of them new."""
     held = np.sort(np.concatenate([np.zeros(0, np.uint64), *_of_pass(new(), number, passes)]))
     met = (hashes[_is_in(hashes, held)] for hashes in _of_pass(others(), number, passes))
     return np.unique(np.concatenate([held[1:][held[1:] == held[:-1]], *met]))
@@ -233,7 +233,7 @@ def _of_pass(portions: Iterable[pa.Table], number: int, passes: int) -> Iterator
 
 
 def _having(portions: Iterable[pa.Table], hashes: Hashes) -> Iterator[pa.Table]:
-    """The rows whose hash is one of these, which are sorted."""
+    """Iterate over the rows whose hash is one of these sorted ones."""
     for portion in portions:
         yield portion.filter(pa.array(_is_in(key_hashes(portion), hashes)))
 

@@ -55,7 +55,7 @@ class PageIntake:
     is_of_another: Callable[[str], bool]
 
     def header_of(self, column: str, path: str, offset: int) -> PendingPage:
-        """What the header at a place says of its page; two requests."""
+        """Read the header of the page at a location; two requests."""
         self._check_place(as_str(path, "the path of a page"))
         if as_int(offset, "offset") < 0 or offset % PAGE_ALIGNMENT:
             raise InvalidInputError(
@@ -79,7 +79,7 @@ class PageIntake:
         )
 
     def take(self, pages: Sequence[PendingPage], fields: Sequence[pa.Field]) -> list[NewPage]:
-        """The pages, each read whole and found to be right, as the log will describe them.
+        """Read and validate pages, and return them as the log describes them.
 
         Parameters
         ----------
@@ -161,7 +161,7 @@ class PageIntake:
             start += len(data)
 
     def _check_place(self, path: str) -> None:
-        """The path is a key below the root, behind no link, and of a file that stays as long as it is named.
+        """Check that a path is a key below the root, behind no link, and of a file that is not removed.
 
         Raises
         ------
@@ -273,7 +273,7 @@ def resized_page(
     entry_count: int,
     stored_types: Sequence[pa.DataType] = (),
 ) -> NewPage | StagedPage:
-    """The same payload with another number of rows.
+    """Return the same payload with another number of rows.
 
     Parameters
     ----------
@@ -329,7 +329,7 @@ def _resized(
 
 
 def _checked(data: BytesLike, kinds: Sequence[pa.DataType], where: str) -> UntrustedPage:
-    """The page, of one of some types."""
+    """Validate a page of one of several types."""
     for kind in kinds[1:]:
         try:
             return check_untrusted_page(data, kind, where=where)
@@ -339,7 +339,7 @@ def _checked(data: BytesLike, kinds: Sequence[pa.DataType], where: str) -> Untru
 
 
 def described(page: NewPage | StagedPage, page_id: PageId) -> PageDescriptor:
-    """A staged page as a descriptor with a provisional id; without a place yet, as an inline page."""
+    """Return the descriptor of a staged page with a provisional id, inline until it is placed."""
     if isinstance(page, NewPage):
         return PageDescriptor(
             page_id, page.entry_count, page.payload_entries, page.kind, page.path or "", page.offset,

@@ -68,7 +68,7 @@ def stage_column(
     bloom: float | None = None,
     meta: PageMeta = NO_META,
 ) -> list[StagedPage]:
-    """The pages of a column's values, cut at about `target_bytes` of uncompressed buffers.
+    """Encode the values of a column as pages of about `target_bytes` of uncompressed buffers.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def stage_pages(
     bloom: float | None = None,
     meta: PageMeta = NO_META,
 ) -> list[StagedPage]:
-    """The pages that `bounds` cuts the values, and what they have beside them, into.
+    """Encode the values and their metadata as pages split at `bounds`.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def stage_constants(value: pa.Scalar, count: int) -> list[StagedPage]:
 
 
 def inline_page(page: StagedPage) -> NewPage:
-    """The page with its bytes beside it, to ride in the commit."""
+    """Return the page with its bytes, to be stored in the commit."""
     encoded, constant = page.encoded, page.kind is PageKind.CONSTANT
     return NewPage(
         page.entries,
@@ -186,12 +186,12 @@ class PlacedPages:
         self._key = ""
 
     def begin(self, next_key: Callable[[], str]) -> None:
-        """The next page begins a file, whose key and those after it come from here."""
+        """Begin a file with the next page, whose key and those after it come from `next_key`."""
         self.finish_file()
         self._next_key = next_key
 
     def place(self, pages: Sequence[StagedPage | NewPage], inline: bool) -> list[NewPage]:
-        """The pages with their places, in order; their bloom filters lie behind them, together."""
+        """Assign locations to pages, in order, and put their bloom filters together after them."""
         placed: list[NewPage] = []
         waiting: dict[int, bytes] = {}
         for page in pages:

@@ -125,7 +125,7 @@ def place_in_memory(store: ObjectStore, splices_in: Sequence[StagedSplice]) -> P
 
 
 def pages_in_order(splices: Sequence[StagedSplice]) -> list[StagedPage | NewPage]:
-    """The pages of some splices, by their ordinals once they are placed."""
+    """Return the pages of splices, by their ordinals once they are placed."""
     return [page for splice in _by_chain(splices) for page in splice.pages]
 
 

@@ -54,7 +54,7 @@ class ProvisionalIds:
         self._known: dict[int, tuple[Staged, PageId]] = {}  # by identity: pages may be equal
 
     def of(self, page: Staged) -> PageId:
-        """The id of a page."""
+        """Return the id of a page."""
         known = self._known.get(id(page))
         if known is None:
             known = self._known[id(page)] = page, PageId(-next(self._next))
@@ -65,14 +65,14 @@ class ProvisionalIds:
         self._known[id(changed)] = changed, self.of(page)
 
     def of_all(self, pages: Sequence[Staged]) -> NDArray[np.int64]:
-        """The ids of all pages that are staged, in order; those of other pages are forgotten."""
+        """Return the ids of all staged pages, in order, and drop those of other pages."""
         found = [self.of(page) for page in pages]
         self._known = {id(page): (page, number) for page, number in zip(pages, found, strict=True)}
         return np.array(found, dtype=np.int64)
 
 
 def with_provisional_ids(chain: ColumnChain, version: int, ids: NDArray[np.int64]) -> ColumnChain:
-    """The chain with provisional ids of the pages that a commit would add.
+    """Return the chain with provisional ids for the pages that a commit would add.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class StagedDirectory(PageDirectory):
         return f"StagedDirectory({show_name(self.definition)!r}, on version {version})"
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
-        """Reads the same version, with what is staged, from what is kept now."""
+        """Reopen the same version, with what is staged, on the retained objects."""
         check_kind(missing, ObjectNotFoundError, "missing", "an ObjectNotFoundError")
         if self._shown is None:
             raise missing
@@ -156,7 +156,7 @@ class StagedDirectory(PageDirectory):
         self._provisional = {}
 
     def chain(self, column: str) -> ColumnChain:
-        """The chain of a column with what is staged; see `PageDirectory.chain`."""
+        """Return the chain of a column with what is staged; see `PageDirectory.chain`."""
         column = find_column(self.definition, column)
         shown = self._now()
         chain = self._provisional.get(column)
@@ -165,7 +165,7 @@ class StagedDirectory(PageDirectory):
         return chain
 
     def chain_of(self, key: PhysicalKey) -> ColumnChain:
-        """The chain of a key with what is staged."""
+        """Return the chain of a key with what is staged."""
         return self._with_provisional_ids(self._now().chain_of(key))
 
     def _with_provisional_ids(self, chain: ColumnChain) -> ColumnChain:
@@ -175,7 +175,7 @@ class StagedDirectory(PageDirectory):
         return described(page, self._ids.of(page))
 
     def _now(self) -> PageDirectory:
-        """The directory of all that is staged by now."""
+        """Return the directory of everything staged so far."""
         check_current(self._state, self.definition)
         seen = (self._registered, len(self._state.staged.splices), self._state.updates.count)
         if self._shown is None or seen != self._seen:
@@ -185,13 +185,13 @@ class StagedDirectory(PageDirectory):
         return self._shown
 
     def _directory_at(self, timestamp_us: int) -> PageDirectory:
-        """The directory of the same table as of a time, without what is staged."""
+        """Return the directory of the same table at a time, without what is staged."""
         return committed_directory(self._state, self.definition)._directory_at(timestamp_us)
 
     # staging
 
     def register_page(self, column: str, path: str, offset: int) -> PageDescriptor:
-        """The page at a place in a file becomes the last one of the column; its header tells the sizes.
+        """Append the page at a location in a file to the column; its header states the sizes.
 
         Raises
         ------
@@ -219,7 +219,7 @@ class StagedDirectory(PageDirectory):
         checksum: int | None = None,
         replace_last: bool = False,
     ) -> PageDescriptor:
-        """The page at a place in a file becomes the last one of the column, with so many rows.
+        """Append the page at a location in a file to the column, with so many rows.
 
         Parameters and errors are those of `PendingPage` and `register_batch`.
         """
@@ -227,7 +227,7 @@ class StagedDirectory(PageDirectory):
         return self.register_batch([page])[0]
 
     def register_batch(self, pages: Sequence[PendingPage]) -> list[PageDescriptor]:
-        """The pages become the last ones of their columns, in the order given, or none of them does.
+        """Append the pages to their columns, in order, either all or none.
 
         Parameters
         ----------
@@ -286,7 +286,7 @@ class StagedDirectory(PageDirectory):
     def update_latest_entry_count(self, table: str, column: str, entry_count: int, /) -> None: ...
 
     def update_latest_entry_count(self, *place_and_count: str | int) -> None:
-        """The last page of a column shows so many rows, without being written again.
+        """Change how many rows the last page of a column shows, without writing it again.
 
         Parameters
         ----------
@@ -347,7 +347,7 @@ class StagedDirectory(PageDirectory):
     # how splices are put together
 
     def _tail(self, column: str) -> StagedSplice | None:
-        """The staged splice with the last page of a column; None where that one is in the base."""
+        """Return the staged splice with the last page of a column; None if the base holds that page."""
         key = self._key(column)
         latest = self._base_latest(column)
         for splice in reversed(self._state.staged.splices):
@@ -358,7 +358,7 @@ class StagedDirectory(PageDirectory):
         return None
 
     def _last(self, column: str) -> PageDescriptor:
-        """The last page of a column with what is staged.
+        """Return the last page of a column with what is staged.
 
         Raises
         ------
@@ -381,7 +381,7 @@ class StagedDirectory(PageDirectory):
         return latest
 
     def _base_latest(self, column: str) -> PageDescriptor | None:
-        """The last page of the column in the version that the transaction stands on."""
+        """Return the last page of the column in the read version."""
         table_id, _ = key = self._key(column)
         return self._snapshot.chain(key).latest() if table_id >= 0 else None
 
@@ -409,7 +409,7 @@ class StagedDirectory(PageDirectory):
             self._finish(column, tail, pages, registered)
 
     def _begin(self, column: str, replace_last: bool) -> StagedSplice:
-        """A staged splice without pages: an append, or one that takes the last page of the base away."""
+        """Create a splice without pages: an append, or one that removes the last page of the base."""
         table_id, field_id = key = self._key(column)
         first_row = self._state.staged.staged_rows(key[0]).get(key[1], 0)
         if table_id >= 0:
@@ -427,7 +427,7 @@ class StagedDirectory(PageDirectory):
     def _finish(
         self, column: str, tail: StagedSplice, pages: Sequence[NewPage | StagedPage], registered: bool
     ) -> None:
-        """The splice has its pages, and says which of its rows are new or other ones.
+        """Set the pages of a splice, and which of its rows are new or changed.
 
         A page that shows its old number of rows again is no change. One that was registered stays even with
         the rows of the page before: it lies elsewhere.

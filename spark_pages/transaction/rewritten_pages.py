@@ -163,7 +163,7 @@ class TouchedPages:
 def rewrite_touched(
     table: Table, column: str, pages: Sequence[PageDescriptor], touched: TouchedPages, *, blank: bool = False
 ) -> list[StagedPage]:
-    """The pages with their new values, together where they hold values alone.
+    """Encode pages with their new values, together if they hold only values.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ def with_meta(
     entry_meta: Any,
     page_metadata: Mapping[str, PageMetadata] | None,
 ) -> tuple[RowStream, dict[str, PageMeta]]:
-    """The rows of an append, and what they have beside them, by data column.
+    """Split the rows of an append from their metadata, by data column.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def _as_table(entry_meta: Any) -> pa.Table:
 
 
 def _of_pages(meta: pa.Table, name: str, table: str) -> object:
-    """What `Table.read` gave for the pages of a column: the same for all rows, as they get pages together."""
+    """Return the page metadata that all rows share, as they are packed into pages together."""
     if name not in meta.column_names or not meta.num_rows:
         return None
     column = meta.column(name)

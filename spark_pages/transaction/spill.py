@@ -31,7 +31,7 @@ class SpillFile:
         self._file: _NamelessFile | None = None
 
     def put(self, batch: pa.RecordBatch) -> Spilled:
-        """The batch is in the file.
+        """Write a batch to the file.
 
         Raises
         ------
@@ -80,7 +80,7 @@ class Spilled:
     end: int
 
     def open(self) -> pa.RecordBatch:
-        """The batch, mapped: it takes memory of the page cache alone, which the system takes back at will."""
+        """Map the batch: it uses only page cache, which the system can reclaim."""
         with _told():
             stream = self.file.mapped(self.end).slice(self.start, self.end - self.start)
         return pa.ipc.open_stream(pa.BufferReader(stream)).read_next_batch()
@@ -107,7 +107,7 @@ class _NamelessFile:
         return Spilled(self, start, sink.end)
 
     def mapped(self, end: int) -> pa.Buffer:
-        """The file, up to some place at least."""
+        """Map the file at least up to an offset."""
         if self._mapping is None or len(self._mapping) < end:
             self._mapping = mmap.mmap(self._number, self._end, access=mmap.ACCESS_READ)
         return pa.py_buffer(self._mapping)

@@ -217,7 +217,7 @@ def _with_constraints(zero: Table) -> list[TableName]:
 
 
 def _last_dropped(zero: Table, table: str, of: tuple[int, str]) -> TableDefinition:
-    """The table of this name that was dropped last, as table 0 tells it.
+    """Find the table of this name that was dropped last, in table 0.
 
     Raises
     ------

@@ -136,7 +136,7 @@ class _Carried:
 
 
 def _carried_pages(column: ColumnIngest, tail: ChainTail, most_bytes: int) -> _Carried:
-    """The last pages that the append of one column takes along, if they fit what comes."""
+    """Return the last pages to merge into the append of one column, if they fit."""
     if not column.nulls:
         pages = _last(_plain_tail(tail.pages), column, most_bytes)
         batches = [_decoded(page) for page in pages]
@@ -169,7 +169,7 @@ def _nulls(column: ColumnIngest, count: int) -> StagedPage:
 
 
 def _merged(column: ColumnIngest, tail: ChainTail, carried: _Carried) -> StagedSplice:
-    """The append of one column, and what it takes along."""
+    """Return the append of one column merged with its last pages."""
     if column.nulls and not len(column.waiting):
         pages = [_nulls(column, column.nulls + sum(page.entries for page in carried.pages))]
     else:
@@ -194,13 +194,13 @@ def _merged(column: ColumnIngest, tail: ChainTail, carried: _Carried) -> StagedS
 
 
 def _plain_tail(pages: Sequence[TailPage]) -> Sequence[TailPage]:
-    """The last pages that are not constants."""
+    """Return the last pages that are not constants."""
     count = next((i for i, page in enumerate(reversed(pages)) if page.constant), len(pages))
     return pages[len(pages) - count :]
 
 
 def _joined(carried: _Carried, column: ColumnIngest) -> tuple[pa.Array, PageMeta] | None:
-    """The entries of these pages and those that wait; None where they do not fit one page."""
+    """Join the entries of these pages and the waiting ones; None if they exceed one page."""
     kind = column.wanted.type
     arrays, metas = [], []
     for page, batch in zip(carried.pages, carried.batches, strict=True):

@@ -53,7 +53,7 @@ class Updates:
         self.count = 0
 
     def add(self, batches: Sequence[Batch] | Sequence[Spilled]) -> None:
-        """These are updates, too: waiting ones, or, where none waits, such as are in a file."""
+        """Add updates: waiting ones, or spilled ones if none waits."""
         for each in batches:
             if isinstance(each, Spilled):
                 self._spilled.append(each)
@@ -63,11 +63,11 @@ class Updates:
         self._sorted = None
 
     def mark(self) -> tuple[int, int, int]:
-        """A place to `rewind` to, until something is gathered or spilled."""
+        """Return a mark to `rewind` to, valid until updates are joined or spilled."""
         return len(self._spilled), len(self._waiting), self.count
 
     def rewind(self, mark: tuple[int, int, int]) -> None:
-        """What was added since is none of them."""
+        """Discard what was added since the mark."""
         spilled, waiting, self.count = mark
         del self._spilled[spilled:], self._waiting[waiting:]
         self._sorted = None
@@ -92,7 +92,7 @@ class Updates:
             self._waiting, self._sorted = [], None
 
     def widen(self, kind: pa.DataType) -> None:
-        """The values are of a wider type."""
+        """Widen the type of the values."""
         self._waiting = [(rows, values.cast(kind)) for rows, values in self._waiting]
         self._kind, self._sorted = kind, None
 
@@ -123,7 +123,7 @@ class SortedUpdates:
 
     @classmethod
     def of(cls, rows: NDArray[np.int64], values: pa.Array) -> SortedUpdates:
-        """Updates of these rows, in any order."""
+        """Create sorted updates of rows in any order."""
         return cls([last_wins([(rows, values)])])
 
     @property
@@ -166,8 +166,9 @@ class SortedUpdates:
 
 
 def stretches(updates: Sequence[SortedUpdates], most_bytes: int) -> Iterator[NDArray[np.int64]]:
-    """Ranges of rows, in order, that hold all that is updated, and no more of it than so many bytes each, or
-    one row; as `SortedUpdates.between` takes them.
+    """Iterate over row ranges, in order, that cover all updates.
+
+    Each holds at most so many bytes of updates, or one row; see `SortedUpdates.between`.
     """
     numbers = [rows for each in updates for rows in each.rows]
     todo = [(min(int(rows[0]) for rows in numbers), max(int(rows[-1]) for rows in numbers) + 1)]
@@ -207,19 +208,19 @@ def last_wins(batches: Sequence[Batch]) -> Batch:
 
 
 def own(batch: Batch) -> Batch:
-    """The same in memory of its own, without values of dictionaries that it does not show."""
+    """Copy a batch to own memory, without unused dictionary values."""
     rows, values = batch
     return rows.copy(), copied(_alone(values))
 
 
 def alone_if_few(batch: Batch) -> Batch:
-    """The same, holding on to no values of dictionaries that it does not show, if it is no long one."""
+    """Drop unused dictionary values, if the batch is short."""
     rows, values = batch
     return (rows, _alone(values)) if len(rows) <= _ROWS_AT_ONCE else batch
 
 
 def spilled(batch: Batch, file: SpillFile) -> Spilled:
-    """A batch with increasing rows, in a file."""
+    """Write a batch with increasing rows to a file."""
     rows, values = batch
     columns = [number_column(rows, pa.int64()), compacted_for_ipc(values)]
     return file.put(pa.record_batch(columns, ["row", "value"]))
@@ -245,7 +246,7 @@ def bytes_of(values: pa.Array, start: int, stop: int) -> int:
 
 
 def portions(batches: Iterable[Batch], most_bytes: int) -> Iterator[list[Batch]]:
-    """The same, in order: what has no more than so many bytes together, or one row, in a list."""
+    """Group batches, in order, into lists of at most so many bytes, or one row."""
     portion: list[Batch] = []
     held = 0
     for rows, values in batches:

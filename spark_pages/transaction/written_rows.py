@@ -74,7 +74,7 @@ def write_rows(
     data: object,
     inherited: Mapping[str, str] | None = None,
 ) -> WrittenRows:
-    """The rows are in page files, durably.
+    """Write the rows durably to page files.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class StagedWrites:
 def with_written(
     store: ObjectStore, prepared: PlacedChanges, staged: Sequence[StagedWrites], manifest: str
 ) -> PlacedChanges:
-    """What a transaction brings, and the rows that others have written behind it.
+    """Append rows that others wrote to the changes of a transaction.
 
     Parameters
     ----------

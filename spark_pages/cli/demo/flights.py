@@ -30,7 +30,7 @@ class Flights:
     tables: dict[str, pa.Table]
 
     def of_month(self, month: int) -> dict[str, pa.Table]:
-        """What arrives with a month: its flights and weather; with January the rest too."""
+        """Return the flights and weather of a month, and with January the other tables."""
         arriving = {} if month > 1 else {name: self.tables[name] for name in TABLES[2:]}
         for name in TABLES[:2]:
             table = self.tables[name]

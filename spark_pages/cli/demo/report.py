@@ -44,7 +44,7 @@ class Report:
 
     @contextmanager
     def step(self, name: str, title: str) -> Iterator[None]:
-        """What is figured inside belongs to this step, which is timed."""
+        """Time a step, and attribute the figures inside to it."""
         number = len(self.steps) + 1
         self.console.print()
         self.console.print(Text.assemble((f"{number}  {title}", "bold")))
@@ -56,11 +56,11 @@ class Report:
         self.console.print(Text(f"   {seconds:.2f} s", style="dim"))
 
     def figure(self, **figures: Any) -> None:
-        """The running step has these figures."""
+        """Add figures to the running step."""
         self._now.update(figures)
 
     def say(self, name: str, text: str, check: str | None = None, holds: bool = True) -> None:
-        """A line for people; with a check, its outcome stands in front and in the document."""
+        """Print a line for people, with the outcome of a check if there is one."""
         if check is not None:
             self.checks[check] = bool(holds)
         mark = ("✔", "green") if holds else ("✘", "bold red")
@@ -70,7 +70,7 @@ class Report:
         self.console.print(line, soft_wrap=True)
 
     def track(self, items: Iterable[int], total: int, what: str) -> Iterator[int]:
-        """The items, with a bar on a terminal."""
+        """Iterate over items, with a bar on a terminal."""
         columns = (
             TextColumn("    {task.description}"),
             BarColumn(),
@@ -84,7 +84,7 @@ class Report:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """A spinner turns on a terminal while something long goes on; elsewhere a line says so."""
+        """Show a spinner on a terminal during long work, or print a line elsewhere."""
         if not self.console.is_terminal:
             self.say("…", what)
         with self.console.status(what):

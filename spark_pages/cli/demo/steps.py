@@ -227,7 +227,7 @@ def _twice(
 
 
 def correct(tour: Tour) -> None:
-    """Some values are corrected and late flights come in; the version before keeps its rows."""
+    """Correct some values and append late flights; the previous version keeps its rows."""
     report = tour.report
     with report.step("correct", "Correct, then travel in time"):
         store = spark_pages.open(tour.url)
@@ -277,7 +277,7 @@ def correct(tour: Tour) -> None:
 
 
 def check_point(tour: Tour) -> None:
-    """The store opens from its checkpoint and the one commit after it, with the same answers."""
+    """Open the store from its checkpoint and the one commit after it, with the same answers."""
     report = tour.report
     with report.step("checkpoint", "Checkpoint, one more commit, reopen from both"):
         store = spark_pages.open(tour.url)
@@ -319,7 +319,7 @@ def check_point(tour: Tour) -> None:
 
 
 def _reopen(tour: Tour) -> tuple[Store, dict[str, float]]:
-    """The store, opened by a stranger, and what it took to know its newest version and locate a row."""
+    """Open the store with new caches, and report what the newest version and one row cost."""
     metered = MeteredStore(open_object_store(tour.url))
     started = time.perf_counter()
     store = Store(metered)
@@ -333,7 +333,7 @@ def _reopen(tour: Tour) -> tuple[Store, dict[str, float]]:
 
 
 def _with_values(table: pa.Table, column: str, rows: list[int], values: pa.Array) -> pa.Table:
-    """The table, with other values in some rows of a column."""
+    """Replace values in some rows of a column."""
     position = table.schema.get_field_index(column)
     mask = np.zeros(table.num_rows, dtype=bool)
     mask[rows] = True

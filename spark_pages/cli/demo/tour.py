@@ -26,7 +26,7 @@ from spark_pages.spark.session import check_spark
 def run_demo(
     folder: Path, *, spark: bool = True, quiet: bool = False, started_at: float | None = None
 ) -> dict[str, Any]:
-    """The demo has run in `folder`.
+    """Run the demo in `folder`.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ MARKER = ".spark-pages-demo"
 
 
 def make_folder(folder: Path) -> Path:
-    """The folder is there, empty but for the marker; an earlier demo in it is gone.
+    """Create the folder, empty except for the marker, and remove an earlier demo.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def make_folder(folder: Path) -> Path:
 
 
 def _clear(folder: Path) -> None:
-    """The marker goes last, so that a clearing that was interrupted can be resumed."""
+    """Empty the folder, the marker last, so that an interrupted removal can resume."""
     for each in folder.iterdir():
         if each.name == MARKER:
             continue
@@ -145,7 +145,7 @@ def _refusal(folder: Path, reason: str) -> InvalidInputError:
 
 
 def why_no_spark() -> str | None:
-    """What Spark lacks here and how to get it, or None."""
+    """Describe what Spark lacks here and how to get it, or return None."""
     try:
         check_spark()
     except MissingDependencyError as missing:
