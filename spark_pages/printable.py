@@ -1,8 +1,13 @@
-"""Text that may hold anything, made safe for terminals and encodable as UTF-8. Pure."""
+"""Text that may hold anything, made safe for terminals, and values in types that JSON has. Pure."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
 
 # C0 but tab and line feed, DEL and C1 (which hold the escape sequences of terminals), marks that turn the
 # direction of the text behind them, separators that begin a line, and what UTF-8 has no bytes for.
@@ -35,3 +40,24 @@ def is_encodable(text: str) -> bool:
 def _python_escape(found: re.Match[str]) -> str:
     number = ord(found[0])
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+
+
+def plain(value: Any) -> Any:
+    """Convert a value to JSON types; NaN and infinities become null."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case datetime() | date() | time():
+            return value.isoformat()
+        case bytes():
+            return value.hex()
+        case Mapping():
+            return {str(key): plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [plain(each) for each in value]
+        case Decimal() | timedelta():
+            return str(value)
+        case _:
+            return str(value)

@@ -5,7 +5,10 @@ The jobs of the same names do it by ``spark-submit``, with the same flags.
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -13,9 +16,11 @@ import typer
 
 from spark_pages.cli.arguments import DryRun, Json, Profile, Tag, Timestamp, Url, Version, open_stored
 from spark_pages.cli.inspect import bytes_of
-from spark_pages.cli.output import exit_unless, print_result
+from spark_pages.cli.output import exit_unless, print_result, say
+from spark_pages.display.text import size
 
 if TYPE_CHECKING:
+    from spark_pages.spark.external import External
     from spark_pages.spark.reconstruct import Form
 
 SMALL_BYTES = 1 << 30
@@ -54,7 +59,8 @@ def ingest(
     format: Annotated[
         str | None,
         typer.Option(
-            help="parquet, csv, json, orc, delta or jdbc; else what the path ends with.", show_default=False
+            help="parquet, csv, json, ipc, orc, delta or jdbc; else what the path ends with.",
+            show_default=False,
         ),
     ] = None,
     schema: Annotated[
@@ -72,8 +78,11 @@ def ingest(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Rows of files or of a database into a table, in one commit."""
-    from spark_pages.errors import MissingDependencyError
+    """Read rows of files or of a database into a table, in one commit.
+
+    Files are read by this process, without Spark. Spark reads with --option and --schema, jdbc, and Parquet
+    of more than 1 GiB where it is installed.
+    """
     from spark_pages.spark.external import External
     from spark_pages.spark.job import named_options
     from spark_pages.spark.options import WriteOptions
@@ -83,17 +92,7 @@ def ingest(
     options = WriteOptions(table, create=create, operation="ingest", app_id=app_id, app_version=app_version)
     options.check_pair()
     source.check_there()
-    here = source.local_path
-    small = here is not None and _file_bytes(here) <= SMALL_BYTES
-    why = source.why_spark() if small else None
-    try:
-        spark = None if small and why is None else _session("ingest", delta=source.format == "delta")
-    except MissingDependencyError as error:
-        if why is None:
-            raise
-        raise MissingDependencyError(
-            f"Cannot ingest {path}: it takes Spark, because {why}. {error.message}", hint=error.hint
-        ) from None
+    spark, source = _reader_of(source)
     told = bring(spark, url, source, options, overwrite=overwrite, dry_run=dry_run, profile=profile)
     print_result("Ingest", told, json)
 
@@ -101,8 +100,14 @@ def ingest(
 def export(
     url: Url,
     table: Table,
-    output: Annotated[str, typer.Option(help="A folder.", show_default=False)],
-    format: Annotated[str, typer.Option(help="parquet or delta.")] = "parquet",
+    output: Annotated[str, typer.Option(help="A folder; or a file, such as rows.csv.", show_default=False)],
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="parquet, csv, json, ipc, orc or delta; else what the output ends with, or parquet.",
+            show_default=False,
+        ),
+    ] = None,
     version: Version = None,
     timestamp: Timestamp = None,
     tag: Tag = None,
@@ -112,18 +117,30 @@ def export(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Write the rows of a table as Parquet or as a Delta table."""
+    """Write the rows of a table as files or as a Delta table.
+
+    Tables up to 1 GiB, single files and Arrow IPC are written by this process, without Spark.
+    """
+    from spark_pages.query.output_files import format_of_name
     from spark_pages.spark.external import External
     from spark_pages.spark.job import named_options
     from spark_pages.spark.output_folder import OutputFolder
     from spark_pages.spark.transfer import export as bring
 
+    format = format or format_of_name(output) or "parquet"
     target = External(format, output, named_options(option or []))
     folder = OutputFolder(format, target.check_target(), overwrite, target.options)
     folder.check(url)
     if timestamp is not None or tag is not None:
         version = open_stored(url, profile).snapshot(version, timestamp, tag).version
-    small = dry_run or (folder.is_local and _table_bytes(url, table, version, profile) <= SMALL_BYTES)
+    small = dry_run or (
+        folder.is_local
+        and (
+            folder.takes_no_spark
+            or not _has_spark()
+            or _table_bytes(url, table, version, profile) <= SMALL_BYTES
+        )
+    )
     spark = None if small else _session("export", delta=format == "delta", source=True)
     told = bring(
         spark, url, table, target, version=version, overwrite=overwrite, dry_run=dry_run, profile=profile
@@ -166,6 +183,45 @@ def reconstruct_snapshot(
     told = rebuild(spark, url, shown.state.version, made, check, profile, dry_run=dry_run)
     print_result("Reconstruction", told, json)
     exit_unless(told["ok"])
+
+
+def _reader_of(source: External) -> tuple[Any, External]:
+    """Choose what reads a source: a session of Spark, or None for this process."""
+    from spark_pages.errors import MissingDependencyError
+
+    if source.is_stream and (source.format != "delta" or find_spec("deltalake") is not None):
+        _advise(source)
+        return None, source
+    why = None if source.local_path is None else source.why_spark()
+    if source.local_path is not None:
+        small = _file_bytes(source.local_path) <= SMALL_BYTES
+        if why is None and (small or not _has_spark()):
+            _advise(source)
+            return None, source
+        if why is not None and not _has_spark():
+            say(f"read as Arrow reads it, for Spark is not installed, and may read it otherwise: {why}")
+            return None, replace(source, as_arrow=True)
+    try:
+        return _session("ingest", delta=source.format == "delta"), source
+    except MissingDependencyError as error:
+        told = f": {why}" if why is not None else ""
+        told = told or ": of --option, --schema, jdbc, hdfs:// and s3a:// only Spark knows the meaning"
+        raise MissingDependencyError(
+            f"Cannot ingest {source.path or 'by jdbc'} without Spark{told}. {error.message}", hint=error.hint
+        ) from None
+
+
+def _advise(source: External) -> None:
+    """Say that Spark is the better choice for a source of this size, where its size is known."""
+    from spark_pages.spark.output_folder import path_here
+
+    path = path_here(source.path or "")
+    size_bytes = _file_bytes(path) if path is not None and os.path.exists(path) else 0
+    if size_bytes > SMALL_BYTES:
+        say(
+            f"{size(size_bytes)} by one process; several machines are faster: submit the job `ingest` to "
+            "Spark, see docs/spark.md"
+        )
 
 
 def _session(name: str, *, delta: bool, source: bool = False) -> Any:

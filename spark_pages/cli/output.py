@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
@@ -22,7 +20,7 @@ from rich.text import Text
 from spark_pages.display.text import shorten, size
 from spark_pages.errors import SparkPagesError
 from spark_pages.job_result import FAILED, failure_document
-from spark_pages.printable import escape_controls, escape_controls_in_json
+from spark_pages.printable import escape_controls, escape_controls_in_json, plain
 from spark_pages.progress import rest
 
 if TYPE_CHECKING:
@@ -248,27 +246,6 @@ def _draw(
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)
-
-
-def plain(value: Any) -> Any:
-    """Convert a value to JSON types; NaN and infinities become null."""
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else None
-        case datetime() | date() | time():
-            return value.isoformat()
-        case bytes():
-            return value.hex()
-        case Mapping():
-            return {str(key): plain(each) for key, each in value.items()}
-        case list() | tuple():
-            return [plain(each) for each in value]
-        case Decimal() | timedelta():
-            return str(value)
-        case _:
-            return str(value)
 
 
 def _is_number(value: Any) -> bool:

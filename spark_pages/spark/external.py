@@ -15,25 +15,33 @@ from spark_pages.errors import InvalidInputError
 from spark_pages.progress import advance, current, is_reporting
 from spark_pages.spark.arrow_types import schema_of_rows, to_spark
 from spark_pages.spark.failures import spark_failing
-from spark_pages.spark.output_folder import path_here
+from spark_pages.spark.output_folder import SCHEME, path_here
 from spark_pages.spark.parquet_files import WILDCARDS, parquet_files, types_in_spark, why_spark
 from spark_pages.spark.task_counts import following_jobs
 from spark_pages.spark.writing import TaskRows, WritePlan, write_task
+from spark_pages.transaction.source_files import open_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SOURCES = ("parquet", "csv", "json", "delta", "jdbc", "orc")
-TARGETS = ("parquet", "delta")
+SOURCES = ("parquet", "csv", "json", "delta", "jdbc", "orc", "ipc")
+TARGETS = ("parquet", "delta", "csv", "json", "orc", "ipc")
 _ENDINGS = {
     ".parquet": "parquet",
+    ".pq": "parquet",
     ".csv": "csv",
+    ".tsv": "csv",
     ".json": "json",
     ".jsonl": "json",
     ".ndjson": "json",
     ".orc": "orc",
+    ".arrow": "ipc",
+    ".feather": "ipc",
+    ".ipc": "ipc",
 }
 _PACKED = (".gz", ".bz2", ".zst")
+_OF_ARROW = ("file", "s3", "gs", "gcs", "abfs", "abfss")
+"""Beginnings of addresses that Arrow opens; of others only Hadoop does."""
 _STRICT = {
     "csv": {"mode": "FAILFAST", "enforceSchema": "false"},
     "json": {"mode": "FAILFAST"},
@@ -56,12 +64,15 @@ class External:
         ``env:NAME`` is what the environment variable holds, so that no password stands on a command line.
     schema
         Of CSV and JSON, as Spark's DDL; else it is inferred.
+    as_arrow
+        Whether Parquet is read as Arrow reads it, also where Spark may see other rows or types in it.
     """
 
     format: str
     path: str | None
     options: Mapping[str, str]
     schema: str | None = None
+    as_arrow: bool = False
 
     @classmethod
     def source(
@@ -132,8 +143,8 @@ class External:
         """
         if self.format not in TARGETS or self.path is None:
             raise InvalidInputError(
-                f"Cannot write {self.format!r}: expected {' or '.join(TARGETS)}, and a path.",
-                hint=f"Give {' or '.join(TARGETS)} as --format, and a --path.",
+                f"Cannot write {self.format!r}: expected one of {', '.join(TARGETS)}, and a path.",
+                hint=f"Give one of {', '.join(TARGETS)} as --format, and an --output.",
             )
         return self.path
 
@@ -146,6 +157,21 @@ class External:
             If a variable is not set.
         """
         return {name: _from_environment(name, value) for name, value in self.options.items()}
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether this process reads it as `Store.append` does, whatever its size: no option is for Spark.
+
+        Parquet is not, but for `as_arrow`: it is read in the types of Spark, see `why_spark`.
+        """
+        if self.path is None or self.options or self.schema is not None:
+            return False
+        if self.format == "jdbc" or (self.format == "parquet" and not self.as_arrow):
+            return False
+        scheme = SCHEME.match(self.path)
+        if scheme is None and "HADOOP_CONF_DIR" in os.environ and not os.path.exists(self.path):
+            return False  # a path of the cluster's file system
+        return scheme is None or scheme[1].lower() in _OF_ARROW
 
     @property
     def local_path(self) -> str | None:
@@ -235,6 +261,34 @@ class LocalRows:
                 advance(batch.num_rows, batch.nbytes)
         except pa.ArrowException as error:
             raise _unreadable(self._source, error) from error
+
+
+class FileRows:
+    """Rows of files that this process reads as `Store.append` does; otherwise as `LocalRows`."""
+
+    def __init__(self, source: External) -> None:
+        assert source.path is not None
+        path = path_here(source.path)
+        self._stream = open_files(
+            source.path if path is None else path, None if _is_named(source) else source.format
+        )
+        self.schema: pa.Schema = self._stream.schema
+
+    def count(self) -> int:
+        """Read the rows and count them."""
+        return sum(batch.num_rows for batch in self._stream)
+
+    def write(self, plan: WritePlan) -> list[TaskRows]:
+        """They are where a commit can name them."""
+        return [write_task(plan, 0, iter(self._stream))]
+
+
+def _is_named(source: External) -> bool:
+    """Whether the ending of the path names the format, so that ``.tsv`` and compression are seen."""
+    try:
+        return _hint_of_path(source.path) == source.format
+    except InvalidInputError:
+        return False
 
 
 class SparkRows:

@@ -133,6 +133,8 @@ class WriteOptions:
         For the history.
     app_id, app_version
         Exactly once, see `Store.transaction`; None for neither.
+    engine
+        Which engine reads the rows, for the history.
     """
 
     table: str
@@ -141,6 +143,7 @@ class WriteOptions:
     operation: str = "spark write"
     app_id: str | None = None
     app_version: int | None = None
+    engine: str = "spark"
 
     def check_pair(self) -> None:
         """Nothing, if application and number are both given, or neither.

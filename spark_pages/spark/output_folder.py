@@ -14,12 +14,13 @@ import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from spark_pages.errors import InvalidInputError, StorageError
+from spark_pages.query.output_files import ENDINGS, format_of_name, replacing, write_batches
 from spark_pages.runtime import Runtime
 from spark_pages.storage.factory import folder_of
 
@@ -33,6 +34,9 @@ SCHEME = re.compile(r"(file(?=:/)|[a-z][a-z0-9+.-]*(?=://)):", re.IGNORECASE)
 
 _RENAMING = (LOCAL, "hdfs")
 """Where to rename a folder is one step, and no copy."""
+
+_AS_HERE = {"csv": {"header": "true"}}
+"""Options of Spark for files like those of this process."""
 
 _SAME_STORAGE = {
     **dict.fromkeys(("s3a", "s3n"), "s3"),
@@ -48,9 +52,9 @@ class OutputFolder:
     Attributes
     ----------
     form
-        ``parquet`` or ``delta``.
+        ``parquet``, ``delta``, ``csv``, ``json``, ``orc`` or ``ipc``.
     path
-        The folder, as Spark takes it.
+        The folder, as Spark takes it; or a file of this machine, see `is_file`.
     overwrite
         Whether what is there goes; else it must not be there.
     options
@@ -81,6 +85,10 @@ class OutputFolder:
         named = path_here(self.path)
         if named is None or not os.path.lexists(named):
             return
+        if self.is_file and os.path.isfile(named) and not os.path.islink(named):
+            if not self.overwrite:
+                raise self._taken()
+            return
         if os.path.islink(named) or not os.path.isdir(named):
             what = "a link" if os.path.islink(named) else "a file"
             raise InvalidInputError(
@@ -109,7 +117,7 @@ class OutputFolder:
         files = target.getFileSystem(_conf(spark))
         if not self.overwrite and files.exists(target):
             raise self._taken()
-        writing = rows.write.format(self.form).options(**self.options)
+        writing = rows.write.format(self.form).options(**{**_AS_HERE.get(self.form, {}), **self.options})
         if self.form == "delta" and (files.getScheme() not in _RENAMING or _is_delta(spark, files, target)):
             writing.mode("overwrite" if self.overwrite else "errorifexists").save(str(target))
             return _size_bytes(spark, files, target)
@@ -124,7 +132,7 @@ class OutputFolder:
         return size_bytes
 
     def write_here(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-        """Write the rows as one Parquet file in this process, and return its size in bytes.
+        """Write the rows by this process, as one file or a Delta table, and return its bytes.
 
         Raises
         ------
@@ -137,10 +145,16 @@ class OutputFolder:
         if not self.is_local or target is None:
             raise InvalidInputError(
                 f"Cannot write {self.path} as {self.form} without Spark: only Spark writes it.",
-                hint="Pass a `spark` session: `spark_pages.spark.session()`, or write parquet.",
+                hint="Pass a `spark` session: `spark_pages.spark.session()`, or write to a folder of this "
+                "machine without options.",
             )
+        if self.is_file:
+            with replacing(target, self.overwrite) as unfinished:
+                return write_batches(unfinished, self.form, schema, batches)
         if os.path.lexists(target) and not self.overwrite:
             raise self._taken()
+        if self.form == "delta" and os.path.isdir(os.path.join(target, "_delta_log")):
+            return self._write_delta(target, schema, batches)
         above, name = os.path.split(target)
         unfinished = os.path.join(above, f"_{name}-{Runtime().token()}")
         try:
@@ -151,11 +165,11 @@ class OutputFolder:
                 hint=f"Name another folder in place of {self.path}.",
             ) from error
         try:
-            file = os.path.join(unfinished, "part-00000.parquet")
-            with pq.ParquetWriter(file, schema) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
-            size_bytes = os.path.getsize(file)
+            if self.form == "delta":
+                size_bytes = self._write_delta(unfinished, schema, batches)
+            else:
+                file = os.path.join(unfinished, f"part-00000{ENDINGS[self.form][0]}")
+                size_bytes = write_batches(file, self.form, schema, batches)
             self._move_here(unfinished, target)
         except OSError as error:
             raise self._unwritten(error) from error
@@ -163,10 +177,40 @@ class OutputFolder:
             shutil.rmtree(unfinished, ignore_errors=True)
         return size_bytes
 
+    def _write_delta(self, folder: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+        from deltalake import DeltaTable, write_deltalake
+        from deltalake.exceptions import DeltaError
+
+        rows = pa.RecordBatchReader.from_batches(schema, batches)
+        try:
+            write_deltalake(folder, rows, mode="overwrite", schema_mode="overwrite")
+            sizes = pa.table(DeltaTable(folder).get_add_actions()).column("size_bytes")
+        except DeltaError as error:
+            raise StorageError(
+                f"Cannot write rows to {self.path}: {str(error).splitlines()[0]}.",
+                hint="Check that no other job writes to it, and that the disk has room.",
+            ) from error
+        return sum(sizes.to_pylist())
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the path is one of a file: its ending is that of the format, and no folder has the name."""
+        path = path_here(self.path)
+        if path is None or self.form == "delta" or os.path.isdir(path):
+            return False
+        return format_of_name(path) == self.form
+
+    @property
+    def takes_no_spark(self) -> bool:
+        """Whether only this process writes it: a single file, or Arrow IPC."""
+        return self.is_file or self.form == "ipc"
+
     @property
     def is_local(self) -> bool:
         """Whether one process can write it without Spark."""
-        return self.form == "parquet" and SCHEME.match(self.path) is None and not self.options
+        scheme = SCHEME.match(self.path)
+        here = scheme is None or scheme[1].lower() == LOCAL
+        return here and not self.options and (self.form != "delta" or find_spec("deltalake") is not None)
 
     def _move(self, spark: SparkSession, files: Any, unfinished: Any, target: Any) -> None:
         if files.getScheme() == "file":  # Hadoop copies where Linux would refuse

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.functions import udtf
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_pages.arguments import as_flag, as_str
 from spark_pages.boundary import guard
@@ -276,6 +274,9 @@ class Changes:
 
 def register(spark: SparkSession) -> None:
     """Add the SQL functions ``spark_pages_history`` and ``spark_pages_changes`` to a session."""
+    from pyspark.sql.functions import udtf  # without pyspark this module tells that it is missing
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     for name, function, schema in (
         ("spark_pages_history", History, HISTORY_SCHEMA),
         ("spark_pages_changes", Changes, FEED_SCHEMAS["rows"]),

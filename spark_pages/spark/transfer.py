@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from spark_pages.log.log import Log
 from spark_pages.progress import advance, phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import spark_schema, to_spark
-from spark_pages.spark.external import External, LocalRows, SparkRows
+from spark_pages.spark.external import External, FileRows, LocalRows, SparkRows
 from spark_pages.spark.job import check_session, report_as
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
@@ -43,7 +44,7 @@ def ingest(
     Parameters
     ----------
     spark, url, profile
-        A session, or None for this process alone (see `External.why_spark`); and the store.
+        A session, or None for this process alone (see `External.is_stream`); and the store.
     source
         What to read.
     options
@@ -72,14 +73,21 @@ def ingest(
     overwrite, dry_run = as_flag(overwrite, "overwrite"), as_flag(dry_run, "dry_run")
     source.check_source()
     options.check_pair()
-    rows = LocalRows.of(source) if spark is None else SparkRows(spark, source)
+    rows: FileRows | LocalRows | SparkRows
+    if source.format == "ipc" or (spark is None and source.is_stream):
+        rows = FileRows(source)
+    else:
+        rows = LocalRows.of(source) if spark is None else SparkRows(spark, source)
+    if not isinstance(rows, SparkRows):
+        options = replace(options, engine="python")
     plan = plan_write(store_url(url, profile), rows.schema, overwrite, options)
     told: dict[str, Any] = {"ok": True, "table": options.table, "created": plan.creates}
     if dry_run:
         told |= {"dry_run": True, "version": plan.read_version, "num_rows": rows.count()}
     else:
-        num_rows, size_bytes = rows.expected()
-        phase(f"writing rows into {options.table}", num_rows, "rows", size_bytes)
+        if not isinstance(rows, FileRows):  # whose stream begins a phase when it is read
+            num_rows, size_bytes = rows.expected()
+            phase(f"writing rows into {options.table}", num_rows, "rows", size_bytes)
         tasks = [] if plan.is_applied else rows.write(plan)
         phase("committing")
         version = commit_write(tasks, plan)
@@ -125,7 +133,7 @@ def export(
     spark, url, profile, table
         A session, or None for this process alone (see `OutputFolder.is_local`); the store and the table.
     target
-        Parquet or Delta.
+        A folder, or a file where its name ends in that of a format other than Delta.
     version
         The newest by default.
     overwrite
@@ -164,11 +172,12 @@ def export(
     if dry_run:
         return {**told, "dry_run": True}
     writing = phase(f"writing rows of {table}", told["num_rows"], "rows")
-    if spark is None:
+    if spark is None or folder.takes_no_spark:
         rows = snapshot.table(table).scan()
-        schema = spark_schema(rows.schema)
+        schema = spark_schema(rows.schema) if target.format in ("parquet", "delta") else rows.schema
         told["bytes_written"] = folder.write_here(
-            schema, (to_spark(batch, schema) for batch in _counted(rows))
+            schema,
+            (to_spark(batch, schema) if schema is not rows.schema else batch for batch in _counted(rows)),
         )
     else:
         reading = spark.read.format("spark_pages").options(table=table, versionAsOf=snapshot.version)

@@ -256,7 +256,7 @@ def commit_write(tasks: Iterable[TaskRows | None], plan: WritePlan | None = None
         options.app_version,
         parameters={
             "table": options.table,
-            "engine": "spark",
+            "engine": options.engine,
             "mode": "overwrite" if plan.overwrite else "append",
         },
         read_version=plan.read_version if written or plan.overwrite or plan.creates else None,

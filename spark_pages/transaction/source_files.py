@@ -1,9 +1,9 @@
-"""Files of rows, opened as streams: Parquet, CSV, JSON lines, Arrow IPC and ORC."""
+"""Files of rows, opened as streams: Parquet, CSV, JSON lines, Arrow IPC, ORC and tables of Delta Lake."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import PurePosixPath
@@ -12,7 +12,11 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.errors import InvalidInputError, MissingDependencyError, SchemaMismatchError
+from spark_pages.progress import Phase, phase
+
+FORMATS = ("parquet", "csv", "json", "ipc", "orc", "delta")
+"""Names of the formats, for callers that do not leave it to the ending of a name."""
 
 _FORMATS = {
     ".parquet": "parquet",
@@ -39,7 +43,7 @@ _FILES_AHEAD = 1
 _BLOCK_BYTES = 8 << 20
 
 
-def open_files(path: str | PathLike[str]) -> pa.RecordBatchReader:
+def open_files(path: str | PathLike[str], format: str | None = None) -> pa.RecordBatchReader:
     """Open a file, a folder or the files of a glob as one stream, in the order of their names.
 
     Parameters
@@ -47,18 +51,23 @@ def open_files(path: str | PathLike[str]) -> pa.RecordBatchReader:
     path
         A local path, or an address that pyarrow opens (``s3://``, ``gs://``, ``abfs://``). The format follows
         from the ending; text may be compressed, as in ``x.csv.gz``. In a folder, ``day=7`` names a column.
+        A folder with a ``_delta_log`` is read as a Delta table, at its newest version.
+    format
+        One of `FORMATS`, for files whose names end otherwise.
 
     Raises
     ------
     InvalidInputError
         If there is no such file, or its format is not known.
+    MissingDependencyError
+        If it is a Delta table, and deltalake is not installed.
     SchemaMismatchError
         If the files differ in schema.
 
     Notes
     -----
-    Reads the footer or the first block of each file at once, and the rest as the stream is read. In CSV,
-    empty fields are null and ``""`` is empty text.
+    Reads the footer or the first block of each file at once, and the rest as the stream is read, as one phase
+    of progress. In CSV, empty fields are null and ``""`` is empty text.
     """
     text = os.fspath(path)
     if not isinstance(text, str) or not text:
@@ -68,10 +77,12 @@ def open_files(path: str | PathLike[str]) -> pa.RecordBatchReader:
         )
     try:
         filesystem, base = _filesystem_of(text)
+        if format == "delta" or (format is None and _is_delta(filesystem, base)):
+            return _delta_rows(text)
         names, root = _listed(filesystem, base, text)
-        kind = _format_of(names, text)
+        kind = _format_of(names, text) if format is None else format
         return _stream(filesystem, names, kind, root)
-    except (InvalidInputError, SchemaMismatchError):
+    except (InvalidInputError, MissingDependencyError, SchemaMismatchError):
         raise
     except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
         raise InvalidInputError(
@@ -87,6 +98,38 @@ def _filesystem_of(text: str) -> tuple[fs.FileSystem, str]:
         found, _ = fs.FileSystem.from_uri(f"{scheme}://{head.rpartition('/')[0] or head}")
         return found, rest if scheme != "file" else "/" + rest.lstrip("/")
     return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text))
+
+
+def _is_delta(filesystem: fs.FileSystem, path: str) -> bool:
+    """Whether a folder is a Delta table, some of whose files may hold rows that are deleted."""
+    if any(sign in path for sign in _WILD):
+        return False
+    return bool(filesystem.get_file_info(f"{path.rstrip('/')}/_delta_log").type == fs.FileType.Directory)
+
+
+def _delta_rows(text: str) -> pa.RecordBatchReader:
+    """Read the newest version of a Delta table."""
+    try:
+        from deltalake import DeltaTable  # noqa: PLC0415 - an extra
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"Cannot read rows from {text!r}: it is a Delta table, and deltalake is not installed.",
+            hint="Install it: `pip install deltalake`, or ingest the table with Spark.",
+        ) from error
+    try:
+        found = DeltaTable(os.path.expanduser(text)).to_pyarrow_dataset()
+    except DeltaError as error:
+        raise InvalidInputError(
+            f"Cannot read rows from {text!r} as a Delta table: {_first_line(error)}",
+            hint="Ingest it with Spark where the table uses features that deltalake does not read.",
+        ) from error
+    scanner = found.scanner(
+        batch_size=_BATCH_ROWS, batch_readahead=_BATCHES_AHEAD, fragment_readahead=_FILES_AHEAD
+    )
+    begin = lambda: phase(f"reading {PurePosixPath(text).name}", found.count_rows(), "rows")  # noqa: E731
+    read = _counted(scanner.to_batches(), begin)
+    return pa.RecordBatchReader.from_batches(scanner.projected_schema, _batches_of(read, "delta", [text]))
 
 
 def _listed(filesystem: fs.FileSystem, path: str, text: str) -> tuple[list[str], str | None]:
@@ -177,26 +220,49 @@ def _stream(
         schema = pa.schema(
             [field if field.type != pa.null() else field.with_type(pa.string()) for field in schema]
         )
-    if kind == "json":
-        read = _json_batches(found, schema, filesystem)
+    sizes = filesystem.get_file_info(list(names))
+    shown = _shown(names)
+    if kind in _TEXT:
+        read = _text_batches(
+            found,
+            schema,
+            kind,
+            filesystem,
+            lambda: phase(f"reading {shown}", total_bytes=sum(each.size for each in sizes)),
+        )
     else:
         scanner = found.replace_schema(schema).scanner(
             batch_size=_BATCH_ROWS, batch_readahead=_BATCHES_AHEAD, fragment_readahead=_FILES_AHEAD
         )
-        read = scanner.to_batches()
+        read = _counted(scanner.to_batches(), lambda: phase(f"reading {shown}", found.count_rows(), "rows"))
     return pa.RecordBatchReader.from_batches(schema, _batches_of(read, kind, names))
 
 
-def _json_batches(found: Any, schema: pa.Schema, filesystem: fs.FileSystem) -> Iterator[pa.RecordBatch]:
-    """Read JSON lines, and refuse a field that the schema does not have: datasets of Arrow leave it out."""
-    from pyarrow import dataset, json  # noqa: PLC0415 - as above
+def _counted(batches: Iterator[pa.RecordBatch], begin: Callable[[], Phase]) -> Iterator[pa.RecordBatch]:
+    begun = begin()
+    for batch in batches:
+        yield batch
+        begun.advance(batch.num_rows)
 
+
+def _text_batches(
+    found: Any, schema: pa.Schema, kind: str, filesystem: fs.FileSystem, begin: Callable[[], Phase]
+) -> Iterator[pa.RecordBatch]:
+    """Read text file by file, from streams whose places tell how much of the bytes is read.
+
+    Notes
+    -----
+    JSON lines with a field that the schema does not have are refused: datasets of Arrow leave it out.
+    """
+    from pyarrow import dataset  # noqa: PLC0415 - as above
+
+    begun = begin()
     for fragment in found.get_fragments():
         keys = dataset.get_partition_keys(fragment.partition_expression)
         inside = pa.schema([field for field in schema if field.name not in keys])
-        parse = json.ParseOptions(explicit_schema=inside, unexpected_field_behavior="error")
-        with filesystem.open_input_stream(fragment.path) as stream:
-            for batch in json.open_json(stream, json.ReadOptions(block_size=_BLOCK_BYTES), parse):
+        place = 0
+        with filesystem.open_input_file(fragment.path) as file, _unpacked(file, fragment.path) as stream:
+            for batch in _text_reader(stream, inside, kind):
                 columns = [
                     pa.repeat(pa.scalar(keys[field.name], field.type), batch.num_rows)
                     if field.name in keys
@@ -204,13 +270,35 @@ def _json_batches(found: Any, schema: pa.Schema, filesystem: fs.FileSystem) -> I
                     for field in schema
                 ]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
+                begun.advance(batch.num_rows, file.tell() - place)
+                place = file.tell()
+
+
+def _unpacked(file: pa.NativeFile, path: str) -> pa.NativeFile:
+    """Return the text of a file that may be compressed."""
+    if PurePosixPath(path.lower()).suffix not in _COMPRESSED:
+        return file
+    return pa.CompressedInputStream(file, pa.Codec.detect(path.lower()).name)
+
+
+def _text_reader(stream: pa.NativeFile, schema: pa.Schema, kind: str) -> Any:
+    from pyarrow import csv, json  # noqa: PLC0415 - as above
+
+    if kind == "json":
+        parse = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+        return json.open_json(stream, json.ReadOptions(block_size=_BLOCK_BYTES), parse)
+    read, parsing, convert = _csv_options(kind)
+    convert.column_types = schema
+    convert.include_columns = schema.names
+    convert.include_missing_columns = True
+    return csv.open_csv(stream, read, parsing, convert)
 
 
 def _batches_of(
     batches: Iterator[pa.RecordBatch], kind: str, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Read the batches, and say which files a batch that cannot be read belongs to."""
-    shown = PurePosixPath(names[0]).name if len(names) == 1 else f"{len(names)} files"
+    shown = _shown(names)
     try:
         yield from batches
     except (pa.ArrowException, OSError) as error:
@@ -225,20 +313,29 @@ def _batches_of(
         ) from error
 
 
+def _shown(names: Sequence[str]) -> str:
+    return PurePosixPath(names[0]).name if len(names) == 1 else f"{len(names)} files"
+
+
 def _reader_of(kind: str) -> Any:
-    from pyarrow import csv, dataset, json  # noqa: PLC0415 - as above
+    from pyarrow import dataset, json  # noqa: PLC0415 - as above
 
     if kind == "json":
         return dataset.JsonFileFormat(read_options=json.ReadOptions(block_size=_BLOCK_BYTES))
     if kind not in ("csv", "tsv"):
         return kind
-    return dataset.CsvFileFormat(
-        parse_options=csv.ParseOptions(delimiter="\t" if kind == "tsv" else ",", newlines_in_values=True),
-        read_options=csv.ReadOptions(block_size=_BLOCK_BYTES),
+    read, parse, convert = _csv_options(kind)
+    return dataset.CsvFileFormat(parse_options=parse, read_options=read, convert_options=convert)
+
+
+def _csv_options(kind: str) -> tuple[Any, Any, Any]:
+    from pyarrow import csv  # noqa: PLC0415 - as above
+
+    return (
+        csv.ReadOptions(block_size=_BLOCK_BYTES),
+        csv.ParseOptions(delimiter="\t" if kind == "tsv" else ",", newlines_in_values=True),
         # Arrow's list of spellings of null would make the text "NA" null, which is the code of Namibia.
-        convert_options=csv.ConvertOptions(
-            null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
-        ),
+        csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False),
     )
 
 

@@ -154,7 +154,7 @@ def test_where_spark_is_missing_it_is_told_why_files_take_it(
 
     assert refused["error"]["type"] == "MissingDependencyError"
     assert (
-        "a.parquet: it takes Spark, because at is a timestamp in nanoseconds of Parquet. Spark is"
+        "a.parquet without Spark: at is a timestamp in nanoseconds of Parquet. Spark is"
         in refused["error"]["message"]
     )
     assert refused["error"]["hint"] == "Install it."
@@ -182,7 +182,7 @@ def test_a_file_of_another_format_is_named_with_what_is_wrong(url: str, tmp_path
         (
             "export",
             ("--format", "xx", "--output", "out"),
-            "Cannot write 'xx': expected parquet or delta",
+            "Cannot write 'xx': expected one of parquet, delta, csv, json, orc, ipc, and a path",
         ),
         ("ingest", ("--format", "csv"), "Cannot read csv: there is no path"),
         ("ingest", ("--format", "jdbc", "--path", "x"), "Cannot read the path 'x' by jdbc: it reads none"),

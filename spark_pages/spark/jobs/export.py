@@ -16,8 +16,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, run, print one JSON line; 0 done, 1 error, 4 not found."""
     parser = arguments("export", "Export a table with Spark.")
     parser.add_argument("--table", required=True)
-    parser.add_argument("--output", required=True, help="a folder")
-    parser.add_argument("--format", default="parquet", help="parquet or delta")
+    parser.add_argument(
+        "--output", required=True, help="a folder; or a file of this machine, such as rows.csv"
+    )
+    parser.add_argument(
+        "--format", help="parquet, csv, json, ipc, orc or delta; else what the output ends with, or parquet"
+    )
     add_version_choice(parser)
     parser.add_argument("--overwrite", action="store_true", help="what is there goes")
     parser.add_argument(
@@ -27,14 +31,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
 
     def work() -> dict[str, Any]:
+        from spark_pages.query.output_files import format_of_name
         from spark_pages.spark.external import External
         from spark_pages.spark.session import session
         from spark_pages.spark.transfer import export
 
-        target = External(given.format, given.output, named_options(given.option))
+        form = given.format or format_of_name(given.output) or "parquet"
+        target = External(form, given.output, named_options(given.option))
         target.check_target()
         return export(
-            None if given.dry_run else session("export", master=None, delta=given.format == "delta"),
+            None if given.dry_run else session("export", master=None, delta=form == "delta"),
             given.url,
             given.table,
             target,

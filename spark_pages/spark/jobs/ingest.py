@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--table", required=True)
     parser.add_argument("--path", help="what to read; none for jdbc")
     parser.add_argument(
-        "--format", help="parquet, csv, json, orc, delta or jdbc; else what the path ends with"
+        "--format", help="parquet, csv, json, ipc, orc, delta or jdbc; else what the path ends with"
     )
     parser.add_argument("--schema", help="of csv and json, as DDL: 'id long, name string'")
     parser.add_argument(
