@@ -204,10 +204,9 @@ def _reader_of(source: External) -> tuple[Any, External]:
     try:
         return _session("ingest", delta=source.format == "delta"), source
     except MissingDependencyError as error:
-        told = f": {why}" if why is not None else ""
-        told = told or ": of --option, --schema, jdbc, hdfs:// and s3a:// only Spark knows the meaning"
+        why = why or "only Spark knows jdbc, hdfs, s3a, --option and --schema"
         raise MissingDependencyError(
-            f"Cannot ingest {source.path or 'by jdbc'} without Spark{told}. {error.message}", hint=error.hint
+            f"Cannot ingest {source.path or 'by jdbc'} without Spark: {why}. {error.message}", hint=error.hint
         ) from None
 
 

@@ -70,7 +70,7 @@ def write_batches(path: str, form: str, schema: pa.Schema, batches: Iterable[pa.
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, NotImplementedError) as error:
         raise InvalidInputError(
             f"Cannot write rows as {form}: {str(error).splitlines()[0]}.",
-            hint="Write parquet or ipc, which have all types, or convert the column in a query.",
+            hint="Write `parquet` or `ipc`, which have all types, or convert the column by CAST(… AS TEXT).",
         ) from error
     return os.path.getsize(path)
 

@@ -188,7 +188,7 @@ class OutputFolder:
         except DeltaError as error:
             raise StorageError(
                 f"Cannot write rows to {self.path}: {str(error).splitlines()[0]}.",
-                hint="Check that no other job writes to it, and that the disk has room.",
+                hint="Check by `df` that the disk has room, and that no other job writes to it.",
             ) from error
         return sum(sizes.to_pylist())
 

@@ -122,7 +122,7 @@ def _delta_rows(text: str) -> pa.RecordBatchReader:
     except DeltaError as error:
         raise InvalidInputError(
             f"Cannot read rows from {text!r} as a Delta table: {_first_line(error)}",
-            hint="Ingest it with Spark where the table uses features that deltalake does not read.",
+            hint="Use `spark-submit` with the job `ingest` for features that deltalake does not read.",
         ) from error
     scanner = found.scanner(
         batch_size=_BATCH_ROWS, batch_readahead=_BATCHES_AHEAD, fragment_readahead=_FILES_AHEAD

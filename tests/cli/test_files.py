@@ -111,7 +111,7 @@ def test_what_only_spark_understands_is_refused_by_its_reason(
     refused = told("ingest", url, "--table", "t", "--path", tmp_path / "rows.csv", "--create", *given, code=1)
 
     assert refused["error"]["type"] == "MissingDependencyError"
-    assert "without Spark: of --option, --schema" in refused["error"]["message"]
+    assert "without Spark: only Spark knows jdbc" in refused["error"]["message"]
 
 
 @pytest.mark.parametrize("ending", WRITERS)
