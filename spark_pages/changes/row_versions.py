@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_pages.model.row_ranges import RowRanges
+from spark_pages.model.row_ranges import RowRanges, sorted_rows
 
 Numbers = NDArray[np.int64]
 
@@ -31,7 +31,7 @@ class _Ranges:
 
     def under(self, newer: _Ranges) -> _Ranges:
         """Return these ranges with newer ones written over them."""
-        bounds = np.unique(np.concatenate([self.starts, self.ends, newer.starts, newer.ends]))
+        bounds = sorted_rows(np.concatenate([self.starts, self.ends, newer.starts, newer.ends]))
         over = newer.of(bounds[:-1])
         versions = np.where(over == UNKNOWN, self.of(bounds[:-1]), over)
         known = versions != UNKNOWN

@@ -12,6 +12,21 @@ from numpy.typing import NDArray
 Bools = NDArray[np.bool_]
 
 
+def sorted_rows(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the row numbers in order, each once.
+
+    Notes
+    -----
+    `np.unique` hashes them, which takes ten times as long for a few hundred thousand.
+    """
+    if len(rows) < 2 or (rows[1:] > rows[:-1]).all():
+        return rows
+    rows = np.sort(rows)
+    first = np.ones(len(rows), bool)
+    first[1:] = rows[1:] != rows[:-1]
+    return rows[first]
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class RowRanges:
     """Rows [starts[i], ends[i]) for every i.
@@ -99,7 +114,7 @@ class RowRanges:
 
 
 def _combine(sets: list[RowRanges], how: Callable[[Bools, Bools], Bools]) -> RowRanges:
-    bounds = np.unique(np.concatenate([part for each in sets for part in (each.starts, each.ends)]))
+    bounds = sorted_rows(np.concatenate([part for each in sets for part in (each.starts, each.ends)]))
     if len(bounds) < 2:
         return RowRanges.of(0, 0)
     keep = reduce(how, (each.covers(bounds[:-1]) for each in sets))

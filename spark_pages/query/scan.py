@@ -23,7 +23,7 @@ from spark_pages.errors import InvalidInputError
 from spark_pages.format.pages.paginate import TARGET_PAGE_BYTES
 from spark_pages.io import ReadTrace
 from spark_pages.model.chain import RunSlice
-from spark_pages.model.row_ranges import RowRanges
+from spark_pages.model.row_ranges import RowRanges, sorted_rows
 from spark_pages.model.run import PageRun
 from spark_pages.query.live_rows import only_live, row_column
 from spark_pages.query.predicates.filters import ParsedFilter
@@ -342,7 +342,7 @@ def _running_bytes(
     for piece, kind in zip(slices, kinds, strict=True):
         ends = piece.run.prefix_entries.astype(np.int64) + piece.first_row
         columns.append((ends, np.cumsum(_page_bytes(piece.run, kind)), piece.first_row))
-    points = np.unique(np.concatenate([ranges.starts, ranges.ends, *(ends for ends, _, _ in columns)]))
+    points = sorted_rows(np.concatenate([ranges.starts, ranges.ends, *(ends for ends, _, _ in columns)]))
     taken = np.arange(len(points), dtype=np.float64)  # never flat, so that it can be read both ways
     for ends, running, first in columns:
         taken += np.interp(points, np.concatenate([[first], ends]), np.concatenate([[0.0], running]))

@@ -13,7 +13,7 @@ from spark_pages.io import page_stats
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.ids import LIVENESS
 from spark_pages.model.page import PageDescriptor, PageKind
-from spark_pages.model.row_ranges import RowRanges
+from spark_pages.model.row_ranges import RowRanges, sorted_rows
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.live_rows import MARK
 from spark_pages.query.row_reader import RowReader
@@ -157,7 +157,8 @@ def _changed(definition: TableDefinition, marks: RowReader, rows: Numbers) -> It
         end = begin + page.entry_count
         dead = some
         if page.kind is not PageKind.CONSTANT:  # no live row is in a constant page of dead ones
-            dead = np.union1d(some, begin + np.flatnonzero(~valid_of(next(values))))
+            known = begin + np.flatnonzero(~valid_of(next(values)))
+            dead = sorted_rows(np.concatenate([some, known]))
         new = list(_pages(begin, end, dead))
         yield _splice(definition, begin, (page,), end - begin, new, some)
 
@@ -189,7 +190,7 @@ def touched_ranges(rows: Numbers, first_row: int, pages: Sequence[StagedPage]) -
     begins[1:] = np.diff(rows) != 1
     if np.count_nonzero(begins) > MOST_RANGES:
         ends = first_row + np.cumsum([page.entries for page in pages])
-        hit = np.unique(np.searchsorted(ends, rows, side="right"))
+        hit = sorted_rows(np.searchsorted(ends, rows, side="right"))
         starts = np.append(first_row, ends[:-1])
         return tuple(zip(starts[hit].tolist(), ends[hit].tolist(), strict=True))
     starts = rows[begins]
@@ -206,7 +207,7 @@ def _constants(live: bool, count: int) -> Iterator[StagedPage]:
 def _pages(begin: int, end: int, dead: Numbers) -> Iterator[StagedPage]:
     """Pages of rows [begin, end) with some dead ones: constants where all rows of blocks are alike."""
     row = begin
-    for block in np.unique(dead // BLOCK_ROWS).tolist():
+    for block in sorted_rows(dead // BLOCK_ROWS).tolist():
         first, stop = max(begin, block * BLOCK_ROWS), min(end, (block + 1) * BLOCK_ROWS)
         some = dead[np.searchsorted(dead, first) : np.searchsorted(dead, stop)]
         if row < first:
@@ -215,9 +216,15 @@ def _pages(begin: int, end: int, dead: Numbers) -> Iterator[StagedPage]:
         if len(some) == stop - first:
             yield from _constants(False, stop - first)
             continue
-        is_dead = np.zeros(stop - first, bool)
-        is_dead[some - first] = True
-        values = pa.array(np.ones(stop - first, bool), mask=is_dead)
+        values = _marks(stop - first, some - first)
         yield stage_page(values, page_stats(values))
     if row < end:
         yield from _constants(True, end - row)
+
+
+def _marks(count: int, dead: Numbers) -> pa.BooleanArray:
+    """Make entries that are true, or null where rows are dead: one bitmap says both."""
+    live = np.ones(count, bool)
+    live[dead] = False
+    bits = pa.py_buffer(np.packbits(live, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), count, [bits, bits], len(dead))

@@ -22,6 +22,7 @@ from spark_pages.errors import InvalidInputError, RowDeletedError, RowOutOfRange
 from spark_pages.format.values import NOT_ARROW, RowStream, cast_chunks, read_stream
 from spark_pages.model.ids import is_temporary
 from spark_pages.model.row_index import row_out_of_range
+from spark_pages.model.row_ranges import sorted_rows
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.page_metadata import PageMeta
 from spark_pages.query.table import Table
@@ -232,11 +233,13 @@ def delete_rows(state: TransactionState, definition: TableDefinition, table: str
             )
         raise row_out_of_range(int(numbers[numbers >= before.end_row][0]), before.end_row, f"table {table!r}")
     deleted = staged.deleted.get(table_id, np.zeros(0, np.int64))
-    numbers = np.setdiff1d(numbers, deleted)
+    numbers = sorted_rows(numbers)
+    if len(deleted):
+        numbers = np.setdiff1d(numbers, deleted, assume_unique=True)
     numbers = numbers[before.are_live(numbers)]
     if len(numbers):
         staged.definitions[table_id] = definition
-        staged.deleted[table_id] = np.union1d(deleted, numbers)
+        staged.deleted[table_id] = sorted_rows(np.concatenate([deleted, numbers]))
     return len(numbers)
 
 
