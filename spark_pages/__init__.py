@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from spark_pages.errors import VersionNotFoundError as VersionNotFoundError
     from spark_pages.io import CacheStats as CacheStats
     from spark_pages.io import ReadTrace as ReadTrace
+    from spark_pages.maintenance.erase.report import ErasureReport as ErasureReport
     from spark_pages.model.page import PageStats as PageStats
     from spark_pages.model.page import PendingPage as PendingPage
     from spark_pages.query.directory import PageDirectory as PageDirectory
@@ -99,6 +100,7 @@ _HOMES = {
     **dict.fromkeys(_ERRORS, "spark_pages.errors"),
     "CacheConfig": "spark_pages.store",
     "CacheStats": "spark_pages.io",
+    "ErasureReport": "spark_pages.maintenance.erase.report",
     "PageDirectory": "spark_pages.query.directory",
     "PageStats": "spark_pages.model.page",
     "PendingPage": "spark_pages.model.page",

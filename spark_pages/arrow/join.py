@@ -124,14 +124,22 @@ def with_minimal_dictionaries(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array if same_type(array.type, kind) else _with_minimal_dictionaries(compacted(array), kind)
 
 
-def _with_minimal_dictionaries(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    if same_type(array.type, kind):
+def with_used_values(array: pa.Array) -> pa.Array:
+    """Remove values that no entry uses from dictionaries, also from nested ones."""
+    kind = array.type
+    return _with_minimal_dictionaries(compacted(array), kind, always=True) if has_dictionary(kind) else array
+
+
+def _with_minimal_dictionaries(array: pa.Array, kind: pa.DataType, *, always: bool = False) -> pa.Array:
+    if not (always and has_dictionary(kind)) and same_type(array.type, kind):
         return array
     if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, _with_minimal_dictionaries(array, kind.storage_type))
+        stored = array.storage if isinstance(array, pa.ExtensionArray) else array
+        inside = _with_minimal_dictionaries(stored, kind.storage_type, always=always)
+        return pa.ExtensionArray.from_storage(kind, inside)
     if not pa.types.is_dictionary(kind):
         inside = [
-            _with_minimal_dictionaries(each, kind.field(index).type)
+            _with_minimal_dictionaries(each, kind.field(index).type, always=always)
             for index, each in enumerate(children(array))
         ]
         return with_children(array, kind, inside)

@@ -57,13 +57,15 @@ def build_bloom(values: pa.Array, false_positives: float, most_bytes: int | None
     hashes = hash_values(values)
     if hashes is None or not len(hashes):
         return None
-    hashes = np.sort(hashes)
-    distinct = np.ones(len(hashes), dtype=bool)
-    distinct[1:] = hashes[1:] != hashes[:-1]
-    hashes = hashes[distinct]
+    hashes = np.unique(hashes)
     blocks = ceil(len(hashes) / _values_in_a_block(false_positives))
     if most_bytes is not None and blocks * BLOCK_BYTES > most_bytes:
         return None
+    return bloom_of(hashes, blocks)
+
+
+def bloom_of(hashes: Hashes, blocks: int) -> bytes:
+    """Return the filter of so many blocks for some hashes, which increase; there is one at least."""
     chosen = _block_of(hashes, np.uint64(blocks)).astype(np.int64)
     first = np.flatnonzero(np.append(True, chosen[1:] != chosen[:-1]))  # hashes and so blocks increase
     words = np.zeros((blocks, _WORDS), dtype="<u4")

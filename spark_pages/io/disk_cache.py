@@ -129,6 +129,15 @@ class DiskCache:
         with suppress(OSError), self._opened(shard) as folder:
             os.unlink(os.path.basename(path), dir_fd=folder)
 
+    def clear(self) -> None:
+        """Remove all pages from the folder, those of other stores that share it too."""
+        for shard in range(self._shards):
+            found = self._files(shard)
+            with suppress(OSError), self._opened(shard) as folder:
+                for _, _, name in found:
+                    with suppress(OSError):
+                        os.unlink(name, dir_fd=folder)
+
     def size_bytes(self) -> int:
         """Bytes that the cache takes on the disk now. Lists all folders."""
         return sum(size for shard in range(self._shards) for _, size, _ in self._files(shard))

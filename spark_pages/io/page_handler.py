@@ -342,9 +342,18 @@ class PageHandler:
                 bloom_bytes=total.bloom_bytes,
             )
 
-    def clear(self) -> None:
-        """The caches in memory hold nothing but pinned pages; the counters stay."""
-        self._live().cache.clear()
+    def clear(self, *, disk: bool = False) -> None:
+        """Empty the caches in memory, but for pinned pages; the counters stay.
+
+        Parameters
+        ----------
+        disk
+            Whether to empty the folder of the disk cache, too.
+        """
+        live = self._live()
+        live.cache.clear()
+        if disk:
+            live.reader.clear_disk()
 
     def close(self) -> None:
         """The caches are empty, no file is open, no thread of this handler is left; it may be used again."""

@@ -183,6 +183,11 @@ class PageReader:
         """No such file is held open."""
         self._local.forget(paths)
 
+    def clear_disk(self) -> None:
+        """Empty the folder of the disk cache, if there is one."""
+        if self._disk is not None:
+            self._disk.clear()
+
     def close(self) -> None:
         """No file is held open, nor memory to read into; the reader may be used again."""
         self._local.close()

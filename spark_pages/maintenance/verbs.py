@@ -7,17 +7,23 @@ from functools import partial
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
+from numpy.typing import ArrayLike
 
-from spark_pages.arguments import as_flag
+from spark_pages.arguments import as_flag, as_str
 from spark_pages.boundary import guarded
+from spark_pages.errors import InvalidInputError
 from spark_pages.io import PageHandler
 from spark_pages.log.log import Log
 from spark_pages.log.vacuum.plan import VacuumPlan, VacuumResult
 from spark_pages.maintenance.compact import compact_table
+from spark_pages.maintenance.erase.plan import ErasePlan, plan_erase, plan_resumed
+from spark_pages.maintenance.erase.proof import with_erased
+from spark_pages.maintenance.erase.report import ErasureReport
 from spark_pages.maintenance.repair import RepairPlan, plan_repair
 from spark_pages.maintenance.vacuum import plan_vacuum, vacuum
 from spark_pages.maintenance.verify.faults import Verification
 from spark_pages.maintenance.verify.verify import verify
+from spark_pages.query.predicates.filters import Filter
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
@@ -35,7 +41,9 @@ class _Store(Protocol):
 
     def snapshot(self) -> Snapshot: ...
 
-    def transaction(self, *, parameters: Any = None) -> Transaction: ...
+    def transaction(
+        self, operation: str | None = None, *, parameters: Any = None, read_version: int | None = None
+    ) -> Transaction: ...
 
 
 @guarded()
@@ -113,13 +121,95 @@ class MaintenanceVerbs:
             for name in names
         ]
 
-    def verify(self: _Store, pages: Literal["all", "sample", "none"] = "sample") -> Verification:
+    def erase(
+        self: _Store,
+        table: str,
+        rows: ArrayLike | None = None,
+        *,
+        where: Filter | bool | None = None,
+        retention: timedelta | int | str | None = None,
+    ) -> ErasePlan:
+        """List rows to erase, and everything that holds their values. Delete nothing.
+
+        Parameters
+        ----------
+        table
+            Its name; the table must be aligned.
+        rows
+            Row numbers, also of rows that are deleted already.
+        where
+            A condition, as of `Transaction.delete`; no commit records it. Give `rows` or `where`.
+        retention
+            Versions to retain, as of `vacuum_plan`: others are given up when the plan is executed.
+
+        Returns
+        -------
+        ErasePlan
+            ``plan.execute()`` deletes the rows and their values as far as retention, tags and leases let them
+            go, and returns an `ErasureReport`.
+
+        Raises
+        ------
+        TableNotFoundError, RowOutOfRangeError
+        InvalidInputError
+            If neither or both of `rows` and `where` are given, or the table is not aligned.
+
+        Notes
+        -----
+        Reads all commits that are kept, and every page of every version that holds one of the rows.
+        """
+        shown = self.snapshot().table(as_str(table, "the name of a table"))
+        if (rows is None) == (where is None) or where is False:
+            raise InvalidInputError(
+                f"Cannot erase rows of table {table!r}: give rows or where, and one of them only.",
+                hint="`where=True` erases all rows.",
+            )
+        if not shown.definition.may_have_dead_rows:
+            raise InvalidInputError(
+                f"Cannot erase rows of table {table!r}: it is not aligned, so its columns do not share rows.",
+                hint="Create the table with `aligned=True`.",
+            )
+        if where is not None:
+            rows = shown.row_numbers(None if where is True else where)
+        assert rows is not None
+        return plan_erase(self, shown, rows, retention)
+
+    def resume_erase(
+        self: _Store, report: ErasureReport, retention: timedelta | int | str | None = None
+    ) -> ErasePlan:
+        """List what still holds values of rows that were erased; ``execute`` deletes what may go by now.
+
+        Parameters
+        ----------
+        report
+            What ``execute`` returned, also read back by `ErasureReport.from_json`.
+        retention
+            As of `erase`.
+
+        Raises
+        ------
+        InvalidInputError
+            If the report is of another store.
+        TableNotFoundError
+            If the table was dropped.
+        """
+        return plan_resumed(self, report, retention)
+
+    def verify(
+        self: _Store,
+        pages: Literal["all", "sample", "none"] = "sample",
+        *,
+        erased: ErasureReport | None = None,
+    ) -> Verification:
         """Check everything that the log names, and report each fault.
 
         Parameters
         ----------
         pages
             Which pages are read and compared with their descriptors and statistics.
+        erased
+            The report of an erase: each object that still holds something of the rows is a fault, too, be it
+            a value, a bound, a bloom filter, a value of a dictionary, or what a commit records.
 
         Returns
         -------
@@ -130,7 +220,8 @@ class MaintenanceVerbs:
         -----
         Writes nothing. Costs as of `spark_pages.maintenance.verify.verify.verify`.
         """
-        return verify(self._objects, self._runtime, pages)
+        found = verify(self._objects, self._runtime, pages)
+        return found if erased is None else with_erased(self, found, erased)
 
     def repair_plan(self: _Store, pages: Literal["all", "sample", "none"] = "all") -> RepairPlan:
         """List damage that can be repaired byte for byte, and what is lost. Repair nothing.

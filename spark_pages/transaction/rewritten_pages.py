@@ -16,6 +16,7 @@ from spark_pages.arrow.join import (
     join,
     take_entries,
     with_minimal_dictionaries,
+    with_used_values,
     with_wide_dictionaries,
 )
 from spark_pages.errors import InvalidInputError
@@ -202,7 +203,9 @@ def rewrite_touched(
                 hint="Use a dictionary type with wider indices, such as "
                 "`pyarrow.dictionary(pyarrow.int32(), pyarrow.string())`.",
             ) from error
-        kept = meta.without(touched.offsets[low:high]) if blank else meta
+        kept = meta
+        if blank:
+            kept, changed = meta.without(touched.offsets[low:high]), with_used_values(changed)
         staged.append(stage_page(changed, page_stats(changed), codec, bloom, kept))
     return staged
 

@@ -12,6 +12,7 @@ EXAMPLES = {
     "README.md": 20,
     "docs/catalog.md": 9,
     "docs/changing-tables.md": 7,
+    "docs/erasing.md": 9,
     "docs/errors.md": 3,
     "docs/loading.md": 12,
     "docs/notebooks.md": 11,

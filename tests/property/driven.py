@@ -30,6 +30,8 @@ NOT_DRIVEN = {
     "Snapshot.table_of": FOR_OTHER_MODULES + "a table by its definition",
     "Snapshot.uncommitted": FOR_OTHER_MODULES + "what a transaction shows",
     "Snapshot.watched": FOR_OTHER_MODULES + "what a serializable transaction shows",
+    "Store.erase": "rows erased for good: `tests/maintenance/erase`",
+    "Store.resume_erase": "rows erased for good: `tests/maintenance/erase`",
     "Store.append": "one append in a transaction: `tests/transaction/test_loading.py`",
     "Store.table": "a table of the latest snapshot: `tests/query/test_dataset.py`",
     "Store.tables": "tables of the latest snapshot: `tests/query/test_dataset.py`",

@@ -38,6 +38,7 @@ class FaultKind(StrEnum):
     HINT = "hint"
     RANGE = "compacted range"
     BLOOM = "bloom filter"
+    ERASED = "erased values"
     ORPHAN = "orphan"
     TEMPORARY = "temporary"
 
