@@ -352,7 +352,7 @@ class PageHandler:
         """
         live = self._live()
         live.cache.clear()
-        if disk:
+        if as_flag(disk, "disk"):
             live.reader.clear_disk()
 
     def close(self) -> None:

@@ -41,6 +41,12 @@ SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 QUIET = {"checkpoint_commits": "0", "checkpoint_bytes": "0", "log_compaction_commits": "0"}
 
 
+def report_of(store: sp.Store) -> sp.ErasureReport:
+    """Report of an erase of nothing."""
+    table = store.snapshot().table("t").definition.table_id
+    return sp.ErasureReport(store._log.refresh().state.store_id, "t", table, (), 1, 1, ())
+
+
 @dataclass(frozen=True)
 class World:
     """A store with a table, and a service on it."""
@@ -176,6 +182,7 @@ GIVEN: dict[str, Any] = {
     "header": "Bearer x",
     "key": lambda world: world.store.snapshot().table("t").directory.key("n"),
     "keys": [b"x" * 32],
+    "report": lambda world: report_of(world.store),
     "l": 0,
     "l_bound": 0,
     "missing": sp.SparkPagesError("?"),
