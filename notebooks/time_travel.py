@@ -58,7 +58,7 @@ txn.version, store.snapshot().table("flights").num_rows
 # %%
 store.tag("first-week", 8)
 with store.transaction("correct delays") as txn:
-    txn.update("flights", "delay", rows=[11, 12, 9_000], values=[0, 0, 0])
+    txn.update_rows("flights", [11, 12, 9_000], {"delay": [0, 0, 0]})
 with store.transaction("late flights") as txn:
     txn.append("flights", pa.table(rows, schema=days).slice(0, 3))
 

@@ -115,7 +115,7 @@ pictures.cache(calls, "20 flights at random, 2 columns")
 
 # %%
 with store.transaction("correction") as txn:
-    txn.update("flights", "dep_delay", rows=[12_345, 200_000], values=pa.array([7, 8], pa.int64()))
+    txn.update_rows("flights", [12_345, 200_000], {"dep_delay": pa.array([7, 8], pa.int64())})
 
 now = store.snapshot()
 pictures.chain(now.table("flights"), "dep_delay", before=flights)

@@ -55,7 +55,7 @@ def after_updates(rows: int, rounds: int, folder: Path, changed: str) -> list[Ro
         if count:
             places = np.arange(count) * (rows // count)
             with store.transaction() as txn:
-                txn.update("t", changed, places, pa.array(places))
+                txn.update_rows("t", places, {changed: pa.array(places)})
         wanted = rows // 2 + 7
         questions: dict[str, Callable[[Table], object]] = {
             "lookup": lambda t, id=wanted: t.read(filter=[("id", "==", id)]),

@@ -34,7 +34,7 @@ def seconds(work: Callable[[], object]) -> float:
 def updated(url: str, rows: NDArray[np.int64]) -> None:
     """Each of these rows holds its number, negative."""
     with sp.open(url).transaction("update") as txn:
-        txn.update("t", "v", rows, -rows)
+        txn.update_rows("t", rows, {"v": -rows})
 
 
 def located(url: str, last_row: int) -> None:

@@ -37,7 +37,7 @@ def prepare(url: str, rows: int) -> None:
             txn.append("t", pa.table([ids, random.random(count), text], schema=SCHEMA))
     places = np.arange(0, rows, max(1, rows // 1000))
     with store.transaction() as txn:
-        txn.update("t", "value", rows=places, values=np.zeros(len(places)))
+        txn.update_rows("t", places, {"value": np.zeros(len(places))})
     store.checkpoint()
 
 

@@ -30,7 +30,7 @@ def draw() -> Picture:
             txn.create_table("flights", rows.schema)
             txn.append("flights", rows.slice(0, 60_000))
         with store.transaction("correct") as txn:
-            txn.update("flights", "distance", rows=[30_000], values=[733])
+            txn.update_rows("flights", [30_000], {"distance": [733]})
         with store.transaction("append") as txn:
             txn.append("flights", rows.slice(60_000))
         lanes = [_lane(store.snapshot(version=version).table("flights")) for version in LABELS]

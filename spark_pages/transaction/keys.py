@@ -91,7 +91,7 @@ def check_key(table: Table, changed: RowRanges) -> None:
         raise ConstraintError(
             f"Cannot write the rows given for {table.name!r}: their primary key would be there more "
             f"than once: {repeated}. Nothing was committed.",
-            hint="Leave these rows out, or update the rows that are there: `transaction.update`.",
+            hint="Leave these rows out, or update the rows that are there: `transaction.update_rows`.",
             table=table.name,
         )
 

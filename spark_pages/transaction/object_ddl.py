@@ -254,7 +254,7 @@ def _test_rows(state: TransactionState, definition: TableDefinition, constraint:
         raise ConstraintError(
             f"Cannot add constraint {constraint.name!r} to {show_name(definition)!r}: {wrong} rows break "
             f"{constraint.sql}; the first has {first}.",
-            hint="Change those rows first by `transaction.update`, or add another check.",
+            hint="Change those rows first by `transaction.update_rows`, or add another check.",
         )
 
 

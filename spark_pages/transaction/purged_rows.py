@@ -19,7 +19,8 @@ from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
 from spark_pages.transaction.blanked_rows import blank_column
 from spark_pages.transaction.deleted_rows import dead_rows, joined_marks
-from spark_pages.transaction.staging import checked_rows, held_by, stay_in_budget
+from spark_pages.transaction.given_rows import checked_rows
+from spark_pages.transaction.staging import held_by, stay_in_budget
 from spark_pages.transaction.state import TransactionState
 
 

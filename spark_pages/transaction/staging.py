@@ -11,15 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from spark_pages.arguments import check_names_once, number_list
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.page_options import PageOptions
-from spark_pages.catalog.resolve import check_available, find_column, find_columns, show_name
-from spark_pages.errors import InvalidInputError, RowDeletedError, RowOutOfRangeError, SparkPagesError
-from spark_pages.format.values import NOT_ARROW, RowStream, cast_chunks, read_stream
+from spark_pages.catalog.resolve import show_name
+from spark_pages.errors import InvalidInputError, RowDeletedError
+from spark_pages.format.values import RowStream
 from spark_pages.model.ids import is_temporary
 from spark_pages.model.row_index import row_out_of_range
 from spark_pages.model.row_ranges import sorted_rows
@@ -27,6 +25,7 @@ from spark_pages.model.table import TableDefinition
 from spark_pages.query.page_metadata import PageMeta
 from spark_pages.query.table import Table
 from spark_pages.transaction.deleted_rows import mark_dead, shorten_marks
+from spark_pages.transaction.given_rows import GivenRows, row_numbers, values_by_column
 from spark_pages.transaction.ingest import NOTHING_BESIDE, TableIngest, spelled_columns
 from spark_pages.transaction.page_flush import PageFlusher
 from spark_pages.transaction.page_writer import INLINE_PAGE_BYTES, StagedPage
@@ -167,25 +166,20 @@ def are_few_rows(state: TransactionState) -> bool:
 
 
 def update_rows(
-    state: TransactionState,
-    definition: TableDefinition,
-    table: str,
-    column: str | None,
-    rows: ArrayLike,
-    values: Any,
-) -> None:
-    """Give rows of a table other values; see `Transaction.update`."""
+    state: TransactionState, definition: TableDefinition, table: str, rows: GivenRows, values: Any
+) -> int:
+    """Give rows of a table other values, and return how many; see `Transaction.update_rows`."""
     staged, table_id = state.staged, definition.table_id
     staged.ddl.check_not_truncated(definition, "update rows of")
-    numbers, highest = checked_rows(table, rows)
-    given = _values_by_column(definition, column, len(numbers), values)
+    numbers, highest = row_numbers(state.snapshot().table_of(definition), table, rows)
+    given = values_by_column(definition, len(numbers), values)
     for name in given:
         there = state.base.num_rows((table_id, definition.field_ids[name]))
         if highest >= there:
             beyond = int(numbers[numbers >= there][0])
             raise row_out_of_range(beyond, there, f"column {name!r} of table {table!r}")
     if not len(numbers):
-        return
+        return 0
     _check_live(state, definition, numbers)
     before = staged.definitions.get(table_id)
     try:
@@ -195,6 +189,7 @@ def update_rows(
         if before is None:
             staged.definitions.pop(table_id, None)
         raise
+    return len(numbers)
 
 
 def _check_live(state: TransactionState, definition: TableDefinition, numbers: NDArray[np.int64]) -> None:
@@ -213,7 +208,7 @@ def _check_live(state: TransactionState, definition: TableDefinition, numbers: N
         )
 
 
-def delete_rows(state: TransactionState, definition: TableDefinition, table: str, rows: ArrayLike) -> int:
+def delete_rows(state: TransactionState, definition: TableDefinition, table: str, rows: GivenRows) -> int:
     """Delete rows of a table by number, and return how many were live; see `Transaction.delete`."""
     staged, table_id = state.staged, definition.table_id
     if not definition.aligned:
@@ -222,8 +217,8 @@ def delete_rows(state: TransactionState, definition: TableDefinition, table: str
             hint="Create the table with `aligned=True`.",
         )
     staged.ddl.check_not_truncated(definition, "delete rows of")
-    numbers, highest = checked_rows(table, rows)
     before = state.snapshot().table_of(definition)
+    numbers, highest = row_numbers(before, table, rows)
     if highest >= before.end_row:
         appended = staged.staged_rows(table_id)
         if highest < before.end_row + max(appended.values(), default=0):
@@ -351,95 +346,3 @@ def wait_for_flushed(state: TransactionState) -> None:
 def held_by(splice: StagedSplice) -> int:
     """Return the bytes of its pages that have no place yet."""
     return sum(page.encoded.actual_len for page in splice.pages if isinstance(page, StagedPage))
-
-
-def checked_rows(table: str, rows: ArrayLike) -> tuple[NDArray[np.int64], int]:
-    """Return the row numbers that a caller gives, perhaps not copied, and the highest; -1 of none.
-
-    Raises
-    ------
-    InvalidInputError, RowOutOfRangeError
-        If they are no list of integers, or one is negative.
-    """
-    numbers = number_list(rows)
-    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise InvalidInputError(
-            f"Cannot use rows of {table}: expected a list of integers from 0.",
-            hint="Pass `rows` as in [0, 7, 12].",
-        )
-    lowest, highest = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, -1)
-    if lowest < 0:
-        raise RowOutOfRangeError(
-            f"Cannot find row {lowest}: rows are numbered from 0.", hint="Pass `rows` from 0."
-        )
-    if highest >= 1 << 63:
-        raise RowOutOfRangeError(
-            f"Cannot find row {highest}: no table has as many rows.",
-            hint="Compare with `table.num_rows` first.",
-        )
-    return numbers.astype(np.int64, copy=False), highest
-
-
-def _values_by_column(
-    definition: TableDefinition, column: str | None, count: int, values: Any
-) -> dict[str, list[pa.Array]]:
-    """Return the values that a caller gives for `count` rows, by column and of its type; perhaps not copied.
-
-    Parameters
-    ----------
-    column
-        The column that they are of; None where `values` is a table, a record batch or a mapping of columns.
-
-    Raises
-    ------
-    InvalidInputError, ColumnNotFoundError, SchemaMismatchError
-    """
-    if column is not None:
-        given: Mapping[str, Any] = {find_column(definition, column): values}
-    elif isinstance(values, Mapping):
-        given = values
-    elif isinstance(values, pa.Table | pa.RecordBatch) or hasattr(values, "__arrow_c_stream__"):
-        given = _columns_of(definition, values)
-    else:
-        raise InvalidInputError(
-            f"Cannot update {definition.name!r} without a column: expected values as a table or a "
-            f"mapping of columns, found a {type(values).__name__}.",
-            hint="Pass `column`, or values such as {'n': [1, 2]}.",
-        )
-    names = find_columns(definition, list(given))
-    check_names_once(names, f"update {definition.name!r}")
-    given = dict(zip(names, given.values(), strict=True))
-    check_available(definition, names)
-    cast = {
-        name: cast_chunks(each, definition.bare_schema.field(name), definition.name)
-        for name, each in given.items()
-    }
-    for name, arrays in cast.items():
-        if sum(map(len, arrays)) != count:
-            raise InvalidInputError(
-                f"Cannot update {definition.name}.{name}: {count} rows but {sum(map(len, arrays))} values.",
-                hint=f"Pass one value for each of the {count} rows.",
-            )
-    return cast
-
-
-def _columns_of(definition: TableDefinition, values: Any) -> Mapping[str, Any]:
-    """Return the columns of a table, a record batch or a stream of them.
-
-    Raises
-    ------
-    InvalidInputError
-        If it has no columns with names, or two of one name.
-    """
-    try:
-        whole = values if isinstance(values, pa.Table | pa.RecordBatch) else read_stream(values)
-    except SparkPagesError:
-        raise  # also a ValueError
-    except NOT_ARROW as error:
-        raise InvalidInputError(
-            f"Cannot update {definition.name!r} without a column: expected values as columns with "
-            f"names, and Arrow says of this {type(values).__name__}: {error}.",
-            hint="Pass `column`, or values such as {'n': [1, 2]}.",
-        ) from error
-    check_names_once(whole.column_names, f"update {definition.name!r}")
-    return dict(zip(whole.column_names, whole.columns, strict=True))

@@ -376,7 +376,7 @@ def set_nullable(state: TransactionState, table: str, column: str, nullable: boo
         if nulls:
             raise SchemaMismatchError(
                 f"Cannot declare column {column!r} of {table!r} without nulls: it holds {nulls}.",
-                hint=f"Update these rows first: `transaction.update({table!r}, {column!r}, rows, values)`.",
+                hint=f"Update these rows first: `transaction.update_rows({table!r}, rows, values)`.",
             )
     names.alter(definition, changed)
 

@@ -322,22 +322,21 @@ class Transaction(CatalogVerbs):
             staged.written.append(StagedWrites(table_id, definition.field_ids, before, some))
 
     @verb
-    def update(self, table: str, column: str | None = None, rows: ArrayLike = (), values: Any = None) -> None:
-        """Give rows other values.
+    def update_rows(self, table: str, rows: ArrayLike | slice, values: Any) -> int:
+        """Give rows other values by their numbers, and return how many numbers were given.
 
         Parameters
         ----------
-        column
-            The column; without one, `values` tells which columns get other values.
         rows
-            Row numbers from 0, in any order, of rows that the snapshot read by the transaction has.
+            Row numbers from 0, in any order, of rows that the snapshot read by the transaction has; one
+            number; a mask with a flag for each row number; or a slice, which selects the live rows in it.
         values
-            As many values, in the same order. The last one wins where a row is named twice. Of several
-            columns: a table, a record batch, or a mapping from column to values.
+            New values by column: a mapping, a table or a record batch. As many values as rows, in the same
+            order, or one value for all rows. The last one wins where a row is named twice.
 
         Raises
         ------
-        RowOutOfRangeError, ColumnNotFoundError, SchemaMismatchError, InvalidInputError
+        RowOutOfRangeError, RowDeletedError, ColumnNotFoundError, SchemaMismatchError, InvalidInputError
             Nothing of this update is staged.
         StorageError
             If the values exceed their part of `memory_bytes`, and the folder for temporary files has no room
@@ -354,10 +353,12 @@ class Transaction(CatalogVerbs):
         state.pin_latest()
         definition = self._names.to_write(table)
         state.relies_on(definition.table_id)
-        update_rows(state, definition, table, column, rows, values)
+        return update_rows(state, definition, table, rows, values)
 
     @verb
-    def delete(self, table: str, rows: ArrayLike | None = None, *, where: Filter | bool | None = None) -> int:
+    def delete(
+        self, table: str, rows: ArrayLike | slice | None = None, *, where: Filter | bool | None = None
+    ) -> int:
         """Delete rows, and return how many were live until now.
 
         The other rows keep their numbers. Values of deleted rows stay in storage until their pages are
@@ -368,8 +369,8 @@ class Transaction(CatalogVerbs):
         table
             Its name; the table must be aligned.
         rows
-            Row numbers from 0, in any order, of rows that the snapshot read by the transaction has. Rows that
-            are deleted already are left out.
+            Row numbers from 0, in any order, of rows that the snapshot read by the transaction has; one
+            number, a mask or a slice, as for `update_rows`. Rows that are deleted already are left out.
         where
             A condition, as `Table.read` takes it for `filter`; True deletes all rows. Give `rows` or `where`.
 

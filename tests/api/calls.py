@@ -248,7 +248,7 @@ GIVEN_TO: dict[str, dict[str, Any]] = {
     "Transaction.set_namespace_properties": {"name": "a_namespace"},
     "Transaction.drop_constraint": {"table": "other", "name": "a_constraint"},
     "Transaction.add_constraint": {"check": "n > 0"},
-    "Transaction.update": {"column": "n"},
+    "Transaction.update_rows": {"values": {"n": [1]}},
     "Store.restore": {"version": 2},
     "Store.delete_tag": {"name": "a_tag"},
     "compact_pages": {"spark": None, "url": lambda world: f"{world.folder}/store"},

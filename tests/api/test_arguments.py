@@ -235,8 +235,8 @@ CHANGES = {
         r"Cannot use None \(NoneType\) as columns: expected a list",
     ),
     "what to update": (
-        lambda t: t.update("t", ["n"], [0], [1]),
-        r"Cannot use \['n'\] \(list\) as column",
+        lambda t: t.update_rows("t", [0], {5: [1]}),
+        r"Cannot use 5 \(int\) as a name in columns",
     ),
     "what goes with rows": (
         lambda t: t.append("t", pa.table({"name": ["a"], "n": [1]}), entry_meta=1.5),
@@ -316,11 +316,11 @@ CHANGES = {
         "Cannot append column 'n' of a mapping: a value is an array with masked elements",
     ),
     "a list in a masked array": (
-        lambda t: t.update("t", "n", [0], [np.ma.masked_array([1, 2], [False, True])]),
+        lambda t: t.update_rows("t", [0], {"n": [np.ma.masked_array([1, 2], [False, True])]}),
         "column 'n' of 't': it holds int64.*a value is an array with masked elements",
     ),
     "masked rows": (
-        lambda t: t.update("t", "n", np.ma.masked_array([0, 1], [False, True]), [1, 2]),
+        lambda t: t.update_rows("t", np.ma.masked_array([0, 1], [False, True]), {"n": [1, 2]}),
         "Cannot use a masked array as rows",
     ),
     "more rows": (lambda t: t.append("t", pa.chunked_array([[1]])), r"Cannot append a ChunkedArray"),
@@ -356,7 +356,7 @@ def test_what_is_masked_is_null_and_arrays_that_mask_nothing_are_arrays(store):
         txn.create_table("masked", pa.schema([("n", pa.int64()), ("l", pa.list_(pa.int64()))]))
         txn.append("masked", {"n": masked, "l": [np.ma.masked_array([1]), np.ma.masked_array([2, 3])]})
     with store.transaction() as txn:
-        txn.update("masked", "n", np.ma.masked_array([0]), masked[1:])
+        txn.update_rows("masked", np.ma.masked_array([0]), {"n": masked[1:]})
 
     assert store.snapshot().table("masked").read().to_pydict() == {"n": [None, None], "l": [[1], [2, 3]]}
 

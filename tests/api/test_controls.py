@@ -156,7 +156,7 @@ TEXTS = {
     "a comment of a column": lambda t: t.set_comment(EVIL, HALF, "n"),
     "a value": lambda t: t.append(EVIL, {EVIL: [HALF], "n": [1]}),
     "the name of a value": lambda t: t.append(EVIL, {HALF: ["x"], "n": [1]}),
-    "another value": lambda t: t.update(EVIL, EVIL, [0], [HALF]),
+    "another value": lambda t: t.update_rows(EVIL, [0], {EVIL: [HALF]}),
     "a default": lambda t: t.add_column(EVIL, pa.field("m", pa.string()), HALF),
     "a check": lambda t: t.add_constraint(EVIL, "c", check=f"n > '{HALF}'"),
     "the name of a constraint": lambda t: t.add_constraint(EVIL, HALF, check="n > 0"),

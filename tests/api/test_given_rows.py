@@ -76,7 +76,7 @@ def test_errors_of_the_callers_own_classes_pass(store):
 @pytest.mark.parametrize("values", [nested(100_000), pd.DataFrame({"n": [1]}), [1 << 70], [object()]])
 def test_values_that_no_column_holds_are_refused(store, values):
     with pytest.raises(InvalidInputError):
-        store.transaction().update("t", "n", [0], values)
+        store.transaction().update_rows("t", [0], {"n": values})
 
 
 def test_a_certificate_that_cannot_be_read_is_named(tmp_path):

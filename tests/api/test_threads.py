@@ -38,7 +38,7 @@ def _no_threads(monkeypatch):
 def test_reads_scans_writes_and_checks_do_without_threads(store):
     with store.transaction() as txn:
         txn.append("t", {"a": [1], "b": [1]})
-        txn.update("t", "a", [0, ROWS - 1], [7, 8])
+        txn.update_rows("t", [0, ROWS - 1], {"a": [7, 8]})
 
     table = sp.open(store.url).snapshot().table("t")
 

@@ -54,7 +54,7 @@ def test_pages_hold_what_their_rows_show_however_often_they_are_rewritten(values
     for start in range(3):
         rows = np.arange(start, COUNT, 7)
         with store.transaction() as txn:
-            txn.update("u", "v", rows=rows, values=values[: len(rows)])
+            txn.update_rows("u", rows, {"v": values[: len(rows)]})
         wanted[start::7] = values[: len(rows)].to_pylist()
 
     table = store.snapshot().table("u")

@@ -131,7 +131,7 @@ def test_aggregates_come_from_statistics_of_both_types(wide):
 
 def test_a_widened_column_is_updated_compacted_verified_and_joined_with_new_rows(wide):
     with wide.transaction() as txn:
-        txn.update("t", "i", [0, 20_000], [1 << 50, 7])
+        txn.update_rows("t", [0, 20_000], {"i": [1 << 50, 7]})
     for number in range(3):
         with wide.transaction() as txn:
             txn.append("t", {**LARGE, "i": [number]})
@@ -191,10 +191,10 @@ def test_pages_that_were_only_compacted_since_stay_when_the_narrow_type_comes_ba
 
 def test_rows_staged_before_the_column_is_widened_keep_their_values(narrow):
     with narrow.transaction() as txn:
-        txn.update("t", "i", [0], [9])
+        txn.update_rows("t", [0], {"i": [9]})
         txn.append("t", rows(1))
         txn.widen_column("t", "i", pa.int32())
-        txn.update("t", "i", [1], [1 << 20])
+        txn.update_rows("t", [1], {"i": [1 << 20]})
         txn.append("t", {"i": pa.array([1 << 21], pa.int32())})
 
     assert narrow.snapshot().table("t").take([0, 1, 20_002, 20_003], ["i"])["i"].to_pylist() == [
@@ -263,7 +263,7 @@ def test_a_column_without_nulls_may_forbid_them_and_one_with_nulls_may_not(store
             SchemaMismatchError, match="Cannot declare column 'b' of 't' without nulls: it holds 1"
         ):
             txn.set_nullable("t", "b", False)
-        txn.update("t", "b", [1], [5])
+        txn.update_rows("t", [1], {"b": [5]})
         txn.set_nullable("t", "b", False)
 
     assert not store.snapshot().table("t").schema.field("a").nullable

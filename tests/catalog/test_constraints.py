@@ -52,10 +52,10 @@ def test_rows_that_break_a_check_are_not_appended_and_unknown_ones_pass(keyed):
 
 def test_an_update_is_checked_with_what_the_row_holds_otherwise(keyed):
     with pytest.raises(ConstraintError, match="'low': 3, 'high': 2"), keyed.transaction() as txn:
-        txn.update("t", "low", [5], [3])
+        txn.update_rows("t", [5], {"low": [3]})
     with keyed.transaction() as txn:
-        txn.update("t", "low", [5, 6], [3, 1])
-        txn.update("t", "high", [5], [3])
+        txn.update_rows("t", [5, 6], {"low": [3, 1]})
+        txn.update_rows("t", [5], {"high": [3]})
 
     assert keyed.snapshot().table("t").take([5, 6]).to_pylist() == [
         {"n": 5, "low": 3, "high": 3},
@@ -65,8 +65,8 @@ def test_an_update_is_checked_with_what_the_row_holds_otherwise(keyed):
 
 def test_two_updates_that_together_break_a_check_do_not_both_happen(keyed):
     one, two = keyed.transaction(), Store(keyed.object_store).transaction()
-    one.update("t", "low", [5], [2])
-    two.update("t", "high", [5], [1])
+    one.update_rows("t", [5], {"low": [2]})
+    two.update_rows("t", [5], {"high": [1]})
 
     one.commit()
 
@@ -134,10 +134,10 @@ def test_a_key_that_is_there_is_not_there_twice(keyed):
 
 def test_updates_of_keys_are_compared_too(keyed):
     with pytest.raises(ConstraintError, match="primary key"), keyed.transaction() as txn:
-        txn.update("t", "n", [5], [6])
+        txn.update_rows("t", [5], {"n": [6]})
     with keyed.transaction() as txn:
-        txn.update("t", "n", [5, 6], [6, 5])
-        txn.update("t", "n", [7], [1 << 40])
+        txn.update_rows("t", [5, 6], {"n": [6, 5]})
+        txn.update_rows("t", [7], {"n": [1 << 40]})
         txn.append("t", rows([7], [1], [1]))
 
     assert keyed.snapshot().table("t").take([5, 6, 7, 100_000], ["n"])["n"].to_pylist() == [6, 5, 1 << 40, 7]
@@ -206,7 +206,7 @@ def test_what_cannot_be_a_key_is_refused(store):
     txn.set_nullable("t", "a", False)
     with pytest.raises(ConstraintError, match="more than once"):
         txn.add_constraint("t", "pk", primary_key=["a"])
-    txn.update("t", "a", [1], [2])
+    txn.update_rows("t", [1], {"a": [2]})
     txn.add_constraint("t", "pk", primary_key=["a"])
     with pytest.raises(InvalidInputError, match="Cannot add a primary key to 't': it has one already"):
         txn.add_constraint("t", "pk2", primary_key=["a"])

@@ -66,7 +66,7 @@ def test_page_files_of_a_namespace_are_written_to_its_location(sales):
     with sales.transaction() as txn:
         txn.create_table("flights", SCHEMA)
         txn.append("flights", many())
-        txn.update("sales.orders", "n", rows=np.arange(MANY), values=np.arange(MANY))
+        txn.update_rows("sales.orders", np.arange(MANY), {"n": np.arange(MANY)})
     with sales.transaction() as txn:
         txn.append("sales.orders", {"n": [7]})
 

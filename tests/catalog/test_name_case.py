@@ -79,8 +79,8 @@ def test_columns_are_read_as_the_table_spells_them(store):
 def test_rows_are_written_to_the_columns_that_are_meant(store):
     with store.transaction() as txn:
         txn.append("FLIGHTS", {"CARRIER": ["AA"], "Delay": [3]})
-        txn.update("flights", "DELAY", rows=[0], values=[10])
-        txn.update("flights", None, rows=[1], values={"DELAY": [20], "carrier": ["XX"]})
+        txn.update_rows("flights", [0], {"DELAY": [10]})
+        txn.update_rows("flights", [1], {"DELAY": [20], "carrier": ["XX"]})
 
     assert store.snapshot().table("flights").read().to_pydict() == {
         "Carrier": ["UA", "XX", "AA"],

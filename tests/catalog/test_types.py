@@ -100,11 +100,11 @@ def test_a_column_may_be_not_null_where_its_type_does_not_say_so(store):
 
 def test_updates_and_new_columns_keep_the_rules(typed):
     with pytest.raises(ConstraintError, match="'mark'"), typed.transaction() as txn:
-        txn.update("t", "g", [0], [12])
+        txn.update_rows("t", [0], {"g": [12]})
     with pytest.raises(ConstraintError, match="'percent'"):
         typed.transaction().add_column("t", sp.typed("q", "percent"), default=101)
     with typed.transaction() as txn:
-        txn.update("t", "p", [0, 1], [None, 100])
+        txn.update_rows("t", [0, 1], {"p": [None, 100]})
         txn.add_column("t", sp.typed("q", "percent"), default=100)
 
     assert typed.snapshot().table("t").read()["q"].to_pylist() == [100, 100]

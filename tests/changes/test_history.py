@@ -59,8 +59,8 @@ def test_rows_are_counted_by_table_and_not_by_column(ten):
 
 def test_a_row_updated_in_two_columns_is_one_row(ten):
     with ten.transaction() as txn:
-        txn.update("t", "n", rows=[1, 2, 3], values=[0, 0, 0])
-        txn.update("t", "s", rows=[3, 4], values=["", ""])
+        txn.update_rows("t", [1, 2, 3], {"n": [0, 0, 0]})
+        txn.update_rows("t", [3, 4], {"s": ["", ""]})
 
     assert newest(ten, *ROWS) == (0, 4, 0)
 

@@ -34,7 +34,7 @@ def kinds(store: Store, start: int, end: int) -> list[tuple[int, str, int | None
 
 def test_rows_are_told_by_table_column_and_range(ten):
     with ten.transaction() as txn:
-        txn.update("t", "s", rows=[1, 2, 7], values=["x", "y", "z"])
+        txn.update_rows("t", [1, 2, 7], {"s": ["x", "y", "z"]})
         txn.append("t", numbers(10, 12))
 
     told = ten.changes(3, 3, granularity="rows")
@@ -75,7 +75,7 @@ def test_compaction_changes_pages_and_no_row():
 def test_a_row_updated_and_then_compacted_is_updated_and_one_updated_twice_is_told_once(ten):
     for value in (1, 2):
         with ten.transaction() as txn:
-            txn.update("t", "n", rows=[4], values=[value])
+            txn.update_rows("t", [4], {"n": [value]})
     with ten.transaction() as txn:
         txn.append("t", numbers(10, 11))
     ten.compact_pages("t")
@@ -87,7 +87,7 @@ def test_a_row_inserted_and_then_updated_is_inserted(ten):
     with ten.transaction() as txn:
         txn.append("t", numbers(10, 12))
     with ten.transaction() as txn:
-        txn.update("t", "n", rows=[11], values=[0])
+        txn.update_rows("t", [11], {"n": [0]})
 
     assert by_rows(ten, 2, 4) == [("inserted", 10, 12)]
     assert by_rows(ten, 3, 4) == [("updated", 11, 12)]
@@ -151,7 +151,7 @@ def test_a_table_that_went_and_came_back_unchanged_is_not_told(ten):
 
 def test_a_restore_tells_the_rows_that_it_brought_back(ten):
     with ten.transaction() as txn:
-        txn.update("t", "n", rows=[4], values=[0])
+        txn.update_rows("t", [4], {"n": [0]})
     with ten.transaction() as txn:
         txn.append("t", numbers(10, 12))
     ten.restore(version=2)
@@ -185,7 +185,7 @@ def test_table_zero_is_told_only_where_it_is_asked_for(ten):
 
 def test_pages_are_told_as_added_replaced_and_removed(ten):
     with ten.transaction() as txn:
-        txn.update("t", "n", rows=[4], values=[0])
+        txn.update_rows("t", [4], {"n": [0]})
     with ten.transaction() as txn:
         txn.append("t", numbers(10, 12))
     hand.replace_tail(ten, "t", 10, {"n": [], "s": []})
@@ -220,7 +220,7 @@ def test_a_page_rewritten_with_more_rows_is_replaced(ten):
 
 def test_a_truncate_removes_every_page_that_was_there(ten):
     with ten.transaction() as txn:
-        txn.update("t", "n", rows=[4], values=[0])
+        txn.update_rows("t", [4], {"n": [0]})
     pages = ten.snapshot().table("t").pages("n").column("page_id").to_pylist()
     hand.truncate(ten, "t")
 
@@ -281,7 +281,7 @@ def test_a_grain_that_does_not_exist_is_refused(ten):
 
 def test_any_iterable_of_commits_gives_the_same(ten):
     with ten.transaction() as txn:
-        txn.update("t", "n", rows=[4], values=[0])
+        txn.update_rows("t", [4], {"n": [0]})
     log = ten._log
     then, now = log.snapshot(1), log.snapshot(3)
     commits = log.commits(2, 4)

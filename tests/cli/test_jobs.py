@@ -407,7 +407,7 @@ def test_a_disk_that_is_full_is_an_error_of_storage_and_leaves_nothing(
 def test_a_snapshot_is_reconstructed_and_compared_in_this_process(url: str, tmp_path: Path) -> None:
     store = sp.open(url)
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[5], values=[-5])
+        txn.update_rows("t", [5], {"n": [-5]})
     store.checkpoint()
     with store.transaction() as txn:
         txn.append("t", pa.table({"n": [1], "text": ["x"]}, NUMBERS))

@@ -32,7 +32,7 @@ def address(tmp_path: Path) -> str:
             txn.append("things", rows.slice(0, 3_000))
     store.compact_pages("things")
     with store.transaction("correct") as txn:
-        txn.update("things", "id", rows=[5], values=[-5])
+        txn.update_rows("things", [5], {"id": [-5]})
     store.close()  # or what it does beside commits would write while a test looks
     return made
 

@@ -24,7 +24,7 @@ def folder(tmp_path):
         txn.append("t", numbers(1))
     for value in range(2):
         with store.transaction() as txn:
-            txn.update("t", "x", rows=[0, 9_000], values=[value, value])
+            txn.update_rows("t", [0, 9_000], {"x": [value, value]})
     store.close()
     return url
 

@@ -212,7 +212,7 @@ def make(url: str) -> Store:
     with patch.object(publish, "Runtime", lambda: store._runtime):
         publish.publish_delta(url)
     with store.transaction("last", app_id="loader", app_version=2) as txn:
-        txn.update("flights", "delay", rows=[1], values=[None])
+        txn.update_rows("flights", [1], {"delay": [None]})
     return store
 
 

@@ -84,7 +84,7 @@ def only_log(url: str) -> Store:
     with store.transaction("second", app_id="loader", app_version=7) as txn:
         txn.append("types", rows(12, 3))
     with store.transaction("correct") as txn:
-        txn.update("types", "text", rows=[3, 14], values=["corrected", None])
+        txn.update_rows("types", [3, 14], {"text": ["corrected", None]})
     return store
 
 
@@ -102,7 +102,7 @@ def checkpoint_and_tail(url: str) -> Store:
     store.checkpoint()
     with store.transaction() as txn:
         txn.append("numbers", pa.table({"n": [1, 2, 3]}))
-        txn.update("numbers", "n", rows=[0, 9_999], values=[-1, None])
+        txn.update_rows("numbers", [0, 9_999], {"n": [-1, None]})
     store.compact_pages("numbers")
     with store.transaction() as txn:
         txn.append("words", pa.table({"word": ["four"]}))
@@ -145,7 +145,7 @@ def groups_tags_and_restore(url: str) -> Store:
         raise SystemExit("No transactions shared a commit: run this again.")
     store.tag("grouped")
     with store.transaction() as txn:
-        txn.update("t", "writer", rows=[0], values=[-1])
+        txn.update_rows("t", [0], {"writer": [-1]})
     store.restore(tag="grouped")
     store.tag("gone", version=2)
     store.delete_tag("gone")

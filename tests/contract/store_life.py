@@ -58,7 +58,7 @@ class StoreLife:
 
         again = sp.open(url, storage_options=options)
         with again.transaction(operation="correct") as txn:
-            txn.update("flights", "day", rows=[5, 50_000], values=[700, 701])
+            txn.update_rows("flights", [5, 50_000], {"day": [700, 701]})
         (compacted,) = again.compact_pages("flights")
         again.checkpoint()
 

@@ -98,7 +98,7 @@ def append_more(url: str) -> None:
 
 def update(url: str) -> None:
     with sp.open(url).transaction() as txn:
-        txn.update("t", "n", rows=[5, 4_001], values=[-1, -2])
+        txn.update_rows("t", [5, 4_001], {"n": [-1, -2]})
 
 
 def create_table(url: str) -> None:

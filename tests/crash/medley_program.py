@@ -150,7 +150,7 @@ class Program:
         column = self._chance.choice([name for name in table.schema.names if not (keyed and name == "n")])
         chosen = self._chance.sample(range(rows), min(rows, self._chance.choice([1, 1, 3, 10])))
         news = [self._text() if column == "s" else self._number(False) for _ in chosen]
-        self._txn.update(table.name, column, chosen, pa.array(news, table.schema.field(column).type))
+        self._txn.update_rows(table.name, chosen, {column: pa.array(news, table.schema.field(column).type)})
         self._note("update", table.properties["mark"], mark_of(column), chosen, news)
 
     def _is_changed(self, table: TableDefinition) -> bool:
@@ -171,7 +171,7 @@ class Program:
         rows = [there[key] for key in sorted(asked) if key in there and there[key] < read]
         news = [self._text() for _ in rows]
         if rows:
-            self._txn.update(table.name, "s", rows, pa.array(news, pa.string()))
+            self._txn.update_rows(table.name, rows, {"s": pa.array(news, pa.string())})
             self._note("update", mark, "s", rows, news)
         keys = sorted(asked - there.keys())
         if keys:

@@ -95,7 +95,7 @@ def small_store(monkeypatch: pytest.MonkeyPatch) -> Store:
         txn.append("t", pa.table({"n": [5]}))
     store.checkpoint()
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[0], values=[7])
+        txn.update_rows("t", [0], {"n": [7]})
     with store.transaction() as txn:
         txn.append("u", pa.table({"x": [1]}))
     return store

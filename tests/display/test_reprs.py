@@ -34,7 +34,7 @@ def filled(store: Store) -> Store:
         txn.create_table("things", rows.schema)
         txn.append("things", rows)
     with store.transaction(f"correct {HOSTILE}", parameters={HOSTILE: HOSTILE}) as txn:
-        txn.update("things", "id", rows=[5], values=[-5])
+        txn.update_rows("things", [5], {"id": [-5]})
     return store
 
 

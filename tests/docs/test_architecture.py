@@ -76,7 +76,7 @@ def append(store: sp.Store) -> None:
 
 def update(store: sp.Store) -> None:
     with store.transaction() as txn:
-        txn.update("flights", "distance", [5], pa.array([7]))
+        txn.update_rows("flights", [5], {"distance": pa.array([7])})
 
 
 def in_traced_order(named: list[str], traced: list[str]) -> list[str]:

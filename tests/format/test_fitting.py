@@ -171,7 +171,7 @@ def test_values_of_python_are_not_bent_either(values: list[Any], kind: pa.DataTy
     with pytest.raises(SchemaMismatchError, match="do not fit"), store.transaction() as txn:
         txn.append("t", {"x": values})
     with pytest.raises(SchemaMismatchError, match="do not fit"), store.transaction() as txn:
-        txn.update("t", "x", rows=[0], values=values)
+        txn.update_rows("t", [0], {"x": values})
 
     assert store.snapshot().table("t").read()["x"].to_pylist() == [None]
 

@@ -79,7 +79,7 @@ def test_an_update_takes_nanoseconds_where_its_column_has_them():
     store = store_with(pa.table({"c": pa.nulls(1, pa.timestamp("ns"))}))
 
     with store.transaction() as txn:
-        txn.update("t", "c", rows=[0], values=[FINE])
+        txn.update_rows("t", [0], {"c": [FINE]})
 
     assert store.snapshot().table("t").read()["c"].to_pylist() == [FINE]
 
@@ -97,7 +97,7 @@ def test_an_update_truncates_nothing_where_a_type_cannot_be_inferred(kind, value
     store = store_with(pa.table({"c": pa.nulls(2, kind)}))
 
     with store.transaction() as txn, pytest.raises(SchemaMismatchError, match="would become"):
-        txn.update("t", "c", rows=[0, 1], values=values)
+        txn.update_rows("t", [0, 1], {"c": values})
 
 
 times = st.one_of(

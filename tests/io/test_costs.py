@@ -169,7 +169,7 @@ def test_vacuum_takes_the_pages_of_what_it_deletes_out_of_the_caches(tmp_path):
     old = store.snapshot().table("t")
     old.read()
     with store.transaction() as txn:
-        txn.update("t", "x", rows=list(range(0, 100_000, 500)), values=[1] * 200)
+        txn.update_rows("t", list(range(0, 100_000, 500)), {"x": [1] * 200})
     store.snapshot().table("t").read()
     held = store.cache_stats.decoded_bytes
 

@@ -565,7 +565,7 @@ def test_a_checkpoint_that_cannot_be_read_is_not_adopted_and_not_asked_for_again
 def test_to_stand_on_a_checkpoint_is_the_same_as_to_replay_from_it():
     store = store_with(*[ROWS] * 5)
     with store.transaction() as txn:
-        txn.update("t", "n", [1], [9])
+        txn.update_rows("t", [1], {"n": [9]})
         txn.create_table("u", ROWS.schema)
     named = store.checkpoint()
     with store.transaction() as txn:

@@ -77,7 +77,7 @@ def test_tails_pile_up_and_merge_into_the_base(small_trees, seed):
             for name in store.snapshot().tables()[number % 3 :: 2]:
                 txn.append(name, pa.table({"n": [number]}))
             if number % 7 == seed:
-                txn.update("t", "n", [number % 5], [-number])
+                txn.update_rows("t", [number % 5], {"n": [-number]})
         if number % 2 == seed % 2 or number > 30:
             store.checkpoint()
             checkpoint = store.snapshot().log.checkpoint

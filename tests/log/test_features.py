@@ -74,7 +74,7 @@ def frozen(tmp_path: Path) -> Store:
         txn.append("t", pa.table({"n": range(9_000)}))
     store.checkpoint()
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[1], values=[7])
+        txn.update_rows("t", [1], {"n": [7]})
     ask(store)
     return sp.open(store.url)
 

@@ -58,7 +58,7 @@ def register(store: Store, data: pa.Table) -> None:
 
 def update(store: Store, data: pa.Table) -> None:
     with store.transaction() as txn:
-        txn.update("t", "c", range(data.num_rows), data.column("c"))
+        txn.update_rows("t", range(data.num_rows), {"c": data.column("c")})
 
 
 MANY = 200 * MANIFEST_PAGES

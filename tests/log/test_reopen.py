@@ -27,7 +27,7 @@ def updated() -> Store:
     store = store_with(numbers(0, 10))
     store.checkpoint()
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[3], values=[0])
+        txn.update_rows("t", [3], {"n": [0]})
     return store
 
 

@@ -54,7 +54,7 @@ def _make_rich_store(url: str, monkeypatch: pytest.MonkeyPatch | None) -> Store:
         txn.create_table("u", pa.schema([("x", pa.int64())]))
         txn.append("u", pa.table({"x": np.random.default_rng(1).integers(0, 1 << 60, 40_000)}))
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[1], values=[7])
+        txn.update_rows("t", [1], {"n": [7]})
     store.checkpoint()
     if monkeypatch is not None:
         with monkeypatch.context() as patch:

@@ -60,7 +60,7 @@ def compact(store: Store, meanwhile: Callable[[], None]):
 
 def update(store: Store, column: str, row: int) -> None:
     with store.transaction() as txn:
-        txn.update("t", column, rows=[row], values=[-1])
+        txn.update_rows("t", [row], {column: [-1]})
 
 
 def test_another_commit_costs_the_run_that_it_touched_and_not_the_job(url: str) -> None:

@@ -555,7 +555,7 @@ def test_groups_tags_and_restores_are_ok(url: str) -> None:
 def test_commits_that_do_not_fit_on_the_chain_are_told() -> None:
     store = store_with(pa.table({"n": [1, 2]}))
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[0], values=[5])
+        txn.update_rows("t", [0], {"n": [5]})
     last = slot(store.object_store, 3)
     (record,) = last.records
     (splice,) = record.splices
@@ -594,7 +594,7 @@ def test_a_page_manifest_is_read_once_however_many_splices_take_pages_from_it(
     for start in (0, 300, 600):
         with store.transaction() as txn:
             rows = np.arange(start, 160_000, 1000)
-            txn.update("t", "n", rows, rows)
+            txn.update_rows("t", rows, {"n": rows})
     store.checkpoint()
     named = [ref for commit in store._log.commits(1, 5) for each in commit.records for ref in each.manifests]
     read = []

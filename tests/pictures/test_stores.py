@@ -40,7 +40,7 @@ def fills(picture: pictures.Picture, name: str) -> list[str | None]:
 def test_a_chain_is_drawn_beside_an_earlier_version_of_itself(filled):
     before = filled.snapshot().table("things")
     with filled.transaction() as txn:
-        txn.update("things", "id", rows=[5], values=[-5])
+        txn.update_rows("things", [5], {"id": [-5]})
     now = filled.snapshot().table("things")
     pages = now.directory.chain("id").num_pages
 

@@ -64,7 +64,7 @@ def stage(txn: sp.Transaction, what: str, rows: list[int], values: list[tuple[in
     if what == "delete":
         txn.delete("t", rows)
     elif what == "update" and rows:
-        txn.update("t", "n", rows=rows, values=[-1] * len(rows))
+        txn.update_rows("t", rows, {"n": [-1] * len(rows)})
     elif what == "append":
         txn.append("t", table_of(values))
 

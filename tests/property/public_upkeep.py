@@ -163,7 +163,7 @@ class Upkeep(PublicModel):
         assert claim in store.snapshot().log.state.claims
         rows = [(250, self.now[name][0][1]), *self.now[name][1:]]
         with self.handle(not second).transaction() as txn:
-            txn.update(name, "n", [0], [250])
+            txn.update_rows(name, [0], {"n": [250]})
         self.landed(txn.version, {**self.now, name: rows}, {name})
         with store.transaction(operation="release") as txn:
             txn.claim(replace(claim, expires_at_us=0))

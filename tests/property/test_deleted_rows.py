@@ -62,14 +62,14 @@ def delete_where(model: Model, bound: int) -> None:
 def update(model: Model, picks: list[int]) -> None:
     rows = model.some(picks)
     with model.store.transaction() as txn:
-        txn.update("t", "n", rows=rows, values=[99] * len(rows))
+        txn.update_rows("t", rows, {"n": [99] * len(rows)})
     model.update(rows, 99)
 
 
 def update_and_delete(model: Model, picks: list[int]) -> None:
     rows = model.some(picks)
     with model.store.transaction() as txn:
-        txn.update("t", "n", rows=rows, values=[77] * len(rows))
+        txn.update_rows("t", rows, {"n": [77] * len(rows)})
         txn.delete("t", where="n = 77")
     model.update(rows, 77)
     model.delete([row for row, (n, _) in model.rows.items() if n == 77])

@@ -121,7 +121,7 @@ class OneTruth(RuleBasedStateMachine):
             st.lists(st.tuples(st.integers(0, len(column_rows) - 1), values), min_size=1, max_size=5)
         )
         with self.transaction() as txn:
-            txn.update(name, column, [row for row, _ in changes], [value for _, value in changes])
+            txn.update_rows(name, [row for row, _ in changes], {column: [value for _, value in changes]})
         for row, value in changes:
             column_rows[row] = value
         self.done(txn.version)

@@ -89,8 +89,8 @@ class PublicApi(Questions, Upkeep, CatalogChanges):
         row, value = data.draw(st.integers(0, len(rows) - 1)), data.draw(st.text("cd", max_size=2))
         number = data.draw(st.integers(200, 209))
         txn = self.handle(second).transaction()
-        txn.update(name, "s", [row], [value])
-        txn.update(name, "n", [row], [number])
+        txn.update_rows(name, [row], {"s": [value]})
+        txn.update_rows(name, [row], {"n": [number]})
         rows[row] = (number, value)
         self.landed(txn.commit(), {**self.now, name: rows}, {name})
 
@@ -264,7 +264,7 @@ class PublicApi(Questions, Upkeep, CatalogChanges):
         name = data.draw(st.sampled_from(sorted(name for name, rows in tables.items() if rows)))
         row = data.draw(st.integers(0, len(tables[name]) - 1))
         value = data.draw(st.integers(100, 109))
-        self.open.txn.update(name, "n", [row], [value])
+        self.open.txn.update_rows(name, [row], {"n": [value]})
         self.open.updated.setdefault((name, "n"), {})[row] = value
         self.check_own_writes()
 

@@ -99,7 +99,7 @@ class TailMachine(RuleBasedStateMachine):
     def update(self, row: int, value: int | None) -> None:
         row %= len(self.rows)
         with self.store.transaction() as txn:
-            txn.update("t", "n", rows=[row], values=[value])
+            txn.update_rows("t", [row], {"n": [value]})
         self.rows[row] = value
         if self.last is not None and row >= len(self.rows) - self.last.shown:
             self.last = Page(self.last.rows[:], self.last.shown)

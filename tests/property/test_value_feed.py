@@ -74,7 +74,7 @@ def delete(store: Store, picks: list[int]) -> None:
 def update(store: Store, picks: list[int], value: str | None = None) -> None:
     rows = some(store["t"], picks)
     with store.transaction() as txn:
-        txn.update("t", "s", rows=rows, values=[value or f"u{txn.snapshot.version}"] * len(rows))
+        txn.update_rows("t", rows, {"s": [value or f"u{txn.snapshot.version}"] * len(rows)})
 
 
 def update_back(store: Store, picks: list[int]) -> None:
@@ -82,7 +82,7 @@ def update_back(store: Store, picks: list[int]) -> None:
     old = store["t"].take(rows, ["s"]).column(0)
     update(store, picks, "away")
     with store.transaction() as txn:
-        txn.update("t", "s", rows=rows, values=old)
+        txn.update_rows("t", rows, {"s": old})
 
 
 def add(store: Store, name: str, default: int | None) -> None:

@@ -96,7 +96,7 @@ def test_an_aggregate_is_that_of_the_rows_themselves(kind, data):
         changed = data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=4), label="rows")
         values = pa.array([data.draw(st.none() | KINDS[kind]) for _ in changed], kind)
         with store.transaction() as txn:
-            txn.update("t", "c", changed, values)
+            txn.update_rows("t", changed, {"c": values})
     if data.draw(st.booleans(), label="checkpoint"):
         store.checkpoint()
     if data.draw(st.booleans(), label="compact"):

@@ -87,7 +87,7 @@ def test_a_filter_misses_no_row_whatever_has_happened_to_the_pages(in_files, dat
         if step == "update":
             name = data.draw(st.sampled_from(sorted(KINDS)))
             with store.transaction() as txn:
-                txn.update("t", name, [3, 40], pa.array(KINDS[name][1][:2], KINDS[name][0]))
+                txn.update_rows("t", [3, 40], {name: pa.array(KINDS[name][1][:2], KINDS[name][0])})
         elif step == "compact":
             store.compact_pages("t")
         elif step == "checkpoint":
@@ -228,7 +228,7 @@ def test_filters_survive_what_is_done_to_a_store(name, keys):
         store = Store(store.object_store)
     elif name == "restore":
         with store.transaction() as txn:
-            txn.update("t", "k", range(0, 60_000, 2_000), [0] * 30)
+            txn.update_rows("t", range(0, 60_000, 2_000), {"k": [0] * 30})
         store.restore(version=6)
     elif name == "vacuum":
         store.checkpoint()
@@ -254,7 +254,7 @@ def test_a_page_that_an_update_rewrites_has_a_filter_of_its_new_values(in_files,
     append(store, pa.table({"k": keys[:12_000]}), page_bytes=24_000)
 
     with store.transaction() as txn:
-        txn.update("t", "k", [5], [123_456_789 % 200_000])
+        txn.update_rows("t", [5], {"k": [123_456_789 % 200_000]})
 
     run = pages_of(store, "k")
     assert run.stats.column("bloom_offset").null_count == 0
@@ -387,7 +387,7 @@ def file_with_filters(worn: bool) -> tuple[Store, str]:
     (key,) = {*pages_of(store, "s").paths()}
     if worn:
         with store.transaction() as txn:
-            txn.update("t", "k", [35], [7])
+            txn.update_rows("t", [35], {"k": [7]})
         store.checkpoint()
         store.vacuum(retention=0)
     return Store(store.object_store), key

@@ -25,7 +25,7 @@ def store(tmp_path):
 
 def replace(store: sp.Store) -> None:
     with store.transaction() as txn:
-        txn.update("t", "n", rows=np.arange(ROWS), values=np.random.default_rng(2).integers(0, 2**60, ROWS))
+        txn.update_rows("t", np.arange(ROWS), {"n": np.random.default_rng(2).integers(0, 2**60, ROWS)})
 
 
 def test_pages_that_vacuum_deletes_leave_the_caches_and_those_of_other_files_stay(store):

@@ -28,7 +28,7 @@ def store_after_updates(count: int, columns: str = "v"):
     rows = np.arange(count) * (ROWS // max(1, count))
     with store.transaction() as txn:
         for column in columns:
-            txn.update("t", {"i": "id"}.get(column, column), rows, pa.array(rows))
+            txn.update_rows("t", rows, {{"i": "id"}.get(column, column): pa.array(rows)})
     return store
 
 
@@ -120,7 +120,7 @@ def test_filters_give_the_same_rows_whatever_was_updated(data):
         column = data.draw(st.sampled_from(["id", "v"]))
         rows = np.array(sorted(data.draw(st.sets(st.integers(0, 59), min_size=1, max_size=4))))
         with store.transaction() as txn:
-            txn.update("t", column, rows, pa.array(rows * 2))
+            txn.update_rows("t", rows, {column: pa.array(rows * 2)})
         expected[column][rows] = rows * 2
     low, members = data.draw(st.integers(0, 120)), data.draw(st.lists(st.integers(0, 120), max_size=80))
     passing = (expected["id"] >= low) | np.isin(expected["v"], members)

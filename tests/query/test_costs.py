@@ -120,7 +120,7 @@ def test_a_checkpoint_after_one_update_rewrites_one_path_of_the_tree(small_trees
     store = store_with(*[ROWS] * 60)
     store.checkpoint()
     with store.transaction() as txn:
-        txn.update("t", "n", [305], [0])
+        txn.update_rows("t", [305], {"n": [0]})
     store, meter = metered(store)
     store.snapshot()
     before = meter.counts

@@ -100,7 +100,7 @@ def test_half_floats_of_several_dictionaries_are_written_as_they_were_given(shap
     store = store_with(pa.table({"v": pa.chunked_array(parts[:2])}), pa.table({"v": parts[2]}))
 
     with store.transaction() as txn:
-        txn.update("t", "v", rows=[0], values=parts[2].slice(1, 1))
+        txn.update_rows("t", [0], {"v": parts[2].slice(1, 1)})
     updated = values_of(store)
     list(store.compact_pages("t"))
     compacted = values_of(store)
@@ -183,7 +183,7 @@ def test_pages_whose_dictionaries_have_a_null_are_updated_and_compacted():
     store = with_stored_nulls()
 
     with store.transaction() as txn:
-        txn.update("t", "v", rows=[0, 6, 7], values=["z", None, "y"])
+        txn.update_rows("t", [0, 6, 7], {"v": ["z", None, "y"]})
     list(store.compact_pages("t"))
 
     assert values_of(store) == ["z", *STORED[1:6], None, "y", None, None]
@@ -197,7 +197,7 @@ def test_dictionaries_of_lists_which_arrow_does_not_compare_are_put_end_to_end()
     table = now(store)
     scanned, taken = table.scan().read_all()["v"], table.take([5, 0, 3])["v"]
     with store.transaction() as txn:
-        txn.update("t", "v", rows=[1], values=parts[1].slice(0, 1))
+        txn.update_rows("t", [1], {"v": parts[1].slice(0, 1)})
         txn.append("t", pa.table({"v": pa.chunked_array(parts), "n": range(6)}))
     list(store.compact_pages("t"))
 
@@ -218,9 +218,9 @@ def test_updates_whose_dictionaries_together_are_too_many_for_their_indices(shap
     store = store_with(*(pa.table({"v": block(first)}) for first in (0, 100, 200)))
     size = len(block(0))
     with store.transaction() as txn:
-        txn.update("t", "v", rows=range(size), values=block(300))
-        txn.update("t", "v", rows=range(size, 2 * size), values=block(400))
-        txn.update("t", "v", rows=[2 * size], values=block(500)[:1])
+        txn.update_rows("t", range(size), {"v": block(300)})
+        txn.update_rows("t", range(size, 2 * size), {"v": block(400)})
+        txn.update_rows("t", [2 * size], {"v": block(500)[:1]})
 
     expected = [*block(300).to_pylist(), *block(400).to_pylist(), *block(200).to_pylist()]
     expected[2 * size] = block(500)[0].as_py()

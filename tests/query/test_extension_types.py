@@ -91,13 +91,13 @@ def test_rows_of_a_process_that_does_not_know_the_type_are_rows_like_others():
     unknowing = Store(store.object_store)
     with unknowing.transaction() as txn:
         txn.append("t", stored_rows(COUNT, COUNT))
-        txn.update("t", "d", rows=[0], values=[0])
+        txn.update_rows("t", [0], {"d": [0]})
 
     with registered():
         knowing = Store(store.object_store)
         check_rows(knowing, 2 * COUNT)
         with knowing.transaction() as txn:
-            txn.update("t", "d", rows=[COUNT], values=rows(COUNT, 1)["d"])
+            txn.update_rows("t", [COUNT], {"d": rows(COUNT, 1)["d"]})
             txn.append("t", rows(2 * COUNT, 5))
         check_rows(knowing, 2 * COUNT + 5)
         knowing.compact_pages("t")

@@ -76,7 +76,7 @@ def test_workers_read_the_rows_of_a_table_that_their_parent_has_opened_and_read(
 def test_a_pickled_table_is_of_the_version_that_it_was(store):
     table = store.snapshot().table("t")
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[0], values=[-1])
+        txn.update_rows("t", [0], {"n": [-1]})
 
     again, elsewhere, earlier = pickle.loads(  # noqa: S301 - our own
         pickle.dumps((table, store, store.snapshot(version=1)))

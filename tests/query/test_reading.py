@@ -227,7 +227,7 @@ def test_a_page_is_found_by_its_id_in_the_version_that_has_it():
     old = store.snapshot().table("t").directory
     page = old.latest("n")
     with store.transaction() as txn:
-        txn.update("t", "n", [0], [9])
+        txn.update_rows("t", [0], {"n": [9]})
 
     assert old.lookup(page.id) == page
     with pytest.raises(InvalidInputError, match="as a page id: expected"):

@@ -164,7 +164,7 @@ def test_many_small_appends_behind_leave_it_where_it_is(store):
 
 def test_an_update_changes_the_value_and_keeps_what_is_beside_it(store):
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[0, 1], values=[100, None])
+        txn.update_rows("t", [0, 1], {"n": [100, None]})
 
     assert read(store) == READ | {"n": [100, None, 3]}
     assert page_metadata(store) == [{b"source": b"radar"}]
@@ -188,7 +188,7 @@ def test_page_compaction_keeps_it_and_does_not_join_pages_with_other_metadata(st
 def test_restore_and_checkpoints_keep_it(store):
     version = store.snapshot().version
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[0], values=[100])
+        txn.update_rows("t", [0], {"n": [100]})
     store.checkpoint()
 
     store.restore(version=version)

@@ -88,7 +88,7 @@ def test_commits_go_on_beside_it_and_a_reader_that_knows_the_type_sees_all(store
         with pytest.raises(ColumnUnavailableError):
             txn.append("t", {"n": [4], "heat": [40]})
         with pytest.raises(ColumnUnavailableError):
-            txn.update("t", "heat", rows=[0], values=[40])
+            txn.update_rows("t", [0], {"heat": [40]})
     store.compact_pages()
     store.checkpoint()
     monkeypatch.setattr(Temperature, "fails", False)

@@ -36,7 +36,7 @@ def test_each_changed_row_comes_with_its_values_and_the_last_version_that_change
     v = store.snapshot().version
     delete(store, 2)
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[5], values=[50])
+        txn.update_rows("t", [5], {"n": [50]})
     store.append("t", pa.table({"n": [10], "s": ["new"]}))
 
     assert told(store, v + 1, v + 3) == [
@@ -64,7 +64,7 @@ def test_what_is_undone_within_the_range_is_left_out():
     delete(store, 10)
     delete(store, 3)
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[5], values=[50])
+        txn.update_rows("t", [5], {"n": [50]})
     store.restore(version=v)
 
     assert told(store, v + 1, v + 5) == []
@@ -121,7 +121,7 @@ def test_a_widened_column_has_one_type_in_the_feed():
     with store.transaction() as txn:
         txn.widen_column("t", "n", pa.int64())
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[1], values=[1 << 40])
+        txn.update_rows("t", [1], {"n": [1 << 40]})
     after = told(store, v + 1, v + 2)
     store.restore(version=v)
     back = store.changes(v + 3, v + 3, "t", values=True)

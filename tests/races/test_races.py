@@ -170,7 +170,7 @@ def count_up(store: Store, thread: int, step: int) -> int:
     """One of three counters is read, and is one more."""
     txn = store.transaction()
     value = txn.table("counters").take([thread % 3], ["number"])["number"][0].as_py()
-    txn.update("counters", "number", rows=[thread % 3], values=[value + 1])
+    txn.update_rows("counters", [thread % 3], {"number": [value + 1]})
     return txn.commit()
 
 

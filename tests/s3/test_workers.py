@@ -31,7 +31,7 @@ def test_spawned_workers_read_a_table_of_s3_as_of_its_version_and_no_credential_
     table = store.snapshot().table("t")
     table.take([1])
     with store.transaction() as txn:
-        txn.update("t", "a", rows=[7], values=[-1])
+        txn.update_rows("t", [7], {"a": [-1]})
     context = multiprocessing.get_context("spawn")
     shares, answers = context.SimpleQueue(), context.SimpleQueue()
 

@@ -47,7 +47,7 @@ def store_with_a_past(url: str | None = None, versions: int = 6, count: int = 40
         with store.transaction() as txn:
             txn.append("private.secrets", pa.table({"s": pa.array(SECRET_NUMBERS, pa.int64())}))
         with store.transaction() as txn:
-            txn.update("t", "v", rows=[turn * count // 2], values=[-turn - 1])
+            txn.update_rows("t", [turn * count // 2], {"v": [-turn - 1]})
     return store
 
 

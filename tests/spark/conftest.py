@@ -98,7 +98,7 @@ def build_store(url: str) -> History:
     with store.transaction("ingest") as txn:
         txn.append("flights", flights(ROWS, ROWS))
     with store.transaction("correct") as txn:
-        txn.update("flights", "delay", rows=[5, 15_000, ROWS + 1], values=[-1.0, -2.0, -3.0])
+        txn.update_rows("flights", [5, 15_000, ROWS + 1], {"delay": [-1.0, -2.0, -3.0]})
     before = store.snapshot().version
     with store.transaction("late") as txn:
         txn.append("flights", flights(2 * ROWS, 10))
@@ -109,7 +109,7 @@ def build_store(url: str) -> History:
             txn.append("flights", flights(2 * ROWS + 10 * (index + 1), 10))
             txn.append("planes", planes)
     with store.transaction("correct") as txn:
-        txn.update("flights", "carrier", rows=[3, 2 * ROWS + 15], values=["late", None])
+        txn.update_rows("flights", [3, 2 * ROWS + 15], {"carrier": ["late", None]})
         txn.append("flights", flights(2 * ROWS + 70, 5))
     return History(url, store, before, checkpoint, store.snapshot().version)
 

@@ -51,7 +51,7 @@ def test_a_compaction_beside_appends_updates_and_readers_loses_and_changes_nothi
             with store.transaction() as txn:
                 txn.append("flights", flights(LATER + 10 * number, 10))
             with store.transaction() as txn:
-                txn.update("flights", "delay", rows=[number], values=[-float(number)])
+                txn.update_rows("flights", [number], {"delay": [-float(number)]})
             number += 1
         return number
 

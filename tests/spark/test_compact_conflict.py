@@ -41,7 +41,7 @@ def overtake(own_history: History, monkeypatch: pytest.MonkeyPatch) -> Callable[
                 if row == EVERYWHERE:
                     txn.truncate_table("flights")
                 else:
-                    txn.update("flights", "delay", rows=[row], values=[99.0])
+                    txn.update_rows("flights", [row], {"delay": [99.0]})
                 txn.append("flights", flights(90_000, 3))
             return commit(log, *given)
 

@@ -29,7 +29,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> sp.Store:
         with store.transaction() as txn:
             txn.append("flights", january.filter(pc.equal(january.column("day"), day)))
     with store.transaction() as txn:
-        txn.update("flights", "dep_delay", [0, 900, 1800], [1, None, -3])
+        txn.update_rows("flights", [0, 900, 1800], {"dep_delay": [1, None, -3]})
     store.checkpoint()
     with store.transaction() as txn:
         txn.append("flights", january.filter(pc.equal(january.column("day"), DAYS[-1])))

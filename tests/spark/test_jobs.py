@@ -238,7 +238,7 @@ def test_what_a_damaged_checkpoint_names_is_no_orphan(
     store = own_history.store
     store.vacuum(retention=2)
     with store.transaction() as txn:
-        txn.update("flights", "delay", rows=[0], values=[-1.0])
+        txn.update_rows("flights", [0], {"delay": [-1.0]})
     store.vacuum(retention=1)
     for info in store.object_store.list(lost):
         store.object_store.delete(info.key)

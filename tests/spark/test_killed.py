@@ -94,7 +94,7 @@ def test_jobs_that_rewrite_delete_and_publish_may_be_killed_and_run_again(
         txn.append("t", pa.table({"n": range(10_000), "text": ["x" * 10] * 10_000}, SCHEMA))
     for number in range(10):
         with store.transaction() as txn:
-            txn.update("t", "n", rows=[number], values=[-1])
+            txn.update_rows("t", [number], {"n": [-1]})
     with store.transaction() as txn:
         txn.set_table_properties("t", {"page_bytes": "65536"})
     store.checkpoint()

@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> sp.Store:
 def change(store: sp.Store, number: int) -> None:
     with store.transaction() as txn:
         txn.append("t", rows(10_000 * number, 200))
-        txn.update("t", "s", rows=[number], values=["changed"])
+        txn.update_rows("t", [number], {"s": ["changed"]})
     store.checkpoint()
 
 

@@ -58,7 +58,7 @@ def published(tmp_path: Path) -> Published:
     store.tag("kept")
     for number in range(COMMITS):
         with store.transaction() as txn:
-            txn.update("t", "n", rows=[number], values=[-1])
+            txn.update_rows("t", [number], {"n": [-1]})
     published.publish()
     with store.transaction() as txn:
         txn.set_table_properties("t", {"page_bytes": "16384"})

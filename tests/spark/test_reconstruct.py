@@ -37,7 +37,7 @@ def test_the_reconstruction_follows_compactions_and_checkpoints(
     own_history.store.checkpoint()
     with own_history.store.transaction() as txn:
         txn.append("flights", flights(90_003, 3))
-        txn.update("flights", "delay", rows=[40_000], values=[1.5])
+        txn.update_rows("flights", [40_000], {"delay": [1.5]})
 
     checkpointed = reconstruct_snapshot(spark, own_history.url)
 

@@ -102,7 +102,7 @@ def test_every_job_by_spark_submit_reaches_the_store_by_the_name_of_a_profile(
     ingested = job("ingest", *given)
     for number in range(COMPACTED):
         with store.transaction() as txn:
-            txn.update("flights", "delay", rows=[number], values=[-1.0])
+            txn.update_rows("flights", [number], {"delay": [-1.0]})
     with store.transaction() as txn:
         txn.set_table_properties("flights", {"page_bytes": "65536"})
     pages = store.snapshot().table("flights").pages("id").num_rows

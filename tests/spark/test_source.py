@@ -450,7 +450,7 @@ def half_empty(tmp_path_factory: pytest.TempPathFactory) -> sp.Store:
     with store.transaction() as txn:
         txn.append("t", changed(rows, "later", pa.nulls(1_000, pa.int32())))
     with store.transaction() as txn:
-        txn.update("t", "later", range(1_000, 2_000), pa.array(range(1_000), pa.int32()))
+        txn.update_rows("t", range(1_000, 2_000), {"later": pa.array(range(1_000), pa.int32())})
     return store
 
 

@@ -76,7 +76,7 @@ def test_the_stream_tells_each_version_once_over_micro_batches_and_restarts(
     drain()
     first = len(found)
     with store.transaction() as txn:
-        txn.update("flights", "delay", rows=[7], values=[1.5])
+        txn.update_rows("flights", [7], {"delay": [1.5]})
     drain()
 
     newest = store.snapshot().version

@@ -94,7 +94,7 @@ def test_jobs_of_upkeep_that_run_twice_at_once_leave_a_store_that_is_sound(
     store, url = own_history.store, own_history.url
     for number in range(64):
         with store.transaction() as txn:
-            txn.update("flights", "delay", rows=[number], values=[-1.0])
+            txn.update_rows("flights", [number], {"delay": [-1.0]})
     orphans = {f"pages/{1:020d}-{'cd' * 16}-{n}.pages" for n in range(40)}
     for key in orphans:
         store.object_store.put(key, b"x" * 100)

@@ -121,7 +121,7 @@ def test_run_end_encoded_values_may_be_anywhere_inside_of_a_type(values):
     store = store_with(pa.table({"c": values}), pa.table({"c": values[1:]}))
 
     with store.transaction() as txn:
-        txn.update("t", "c", rows=[2], values=values[:1])
+        txn.update_rows("t", [2], {"c": values[:1]})
 
     found = store.snapshot().table("t").read()["c"]
     found.validate(full=True)

@@ -226,7 +226,7 @@ class Landings(RuleBasedStateMachine):
         if data.draw(st.booleans()):
             self.append(data, one, name)
         elif data.draw(st.integers(0, 3)):
-            self.update(data, one, name, data.draw(st.integers(0, 1)))
+            self.update_rows(data, name, {one: data.draw(st.integers(0, 1))})
         else:
             self.read_own_writes(one)
 
@@ -253,7 +253,7 @@ class Landings(RuleBasedStateMachine):
         rows = data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=3, unique=True))
         of_column = st.sampled_from([None, "new", "z" * 40]) if column else st.integers(0, 40)
         values: list[Any] = [data.draw(of_column) for _ in rows]
-        one.txn.update(name, SCHEMA.names[column], rows, values)
+        one.txn.update_rows(name, rows, {SCHEMA.names[column]: values})
         one.updated.setdefault((name, column), {}).update(zip(rows, values, strict=True))
 
     def read_own_writes(self, one: Open) -> None:

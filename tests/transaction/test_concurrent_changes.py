@@ -168,7 +168,7 @@ def test_a_column_that_is_dropped_takes_an_append_with_it_only_where_that_came_f
 
 def test_an_update_of_one_column_and_the_end_of_another_both_happen(flights):
     one, two = flights.transaction(), Store(flights.object_store).transaction()
-    two.update("flights", "n", [0], [77])
+    two.update_rows("flights", [0], {"n": [77]})
     one.drop_column("flights", "s")
 
     one.commit()

@@ -98,9 +98,9 @@ def test_deleted_rows_cannot_be_updated_in_the_same_transaction_or_later():
     with store.transaction() as txn:
         txn.delete("t", [3])
         with pytest.raises(RowDeletedError, match="row 3 of table 't'"):
-            txn.update("t", "n", rows=[2, 3], values=[0, 0])
+            txn.update_rows("t", [2, 3], {"n": [0, 0]})
     with store.transaction() as txn, pytest.raises(RowDeletedError, match="row 3 of table 't'"):
-        txn.update("t", "n", rows=[2, 3], values=[0, 0])
+        txn.update_rows("t", [2, 3], {"n": [0, 0]})
 
 
 def test_a_transaction_sees_its_own_deletes():

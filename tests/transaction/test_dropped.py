@@ -39,7 +39,7 @@ def told_of_drops(times: int):
 
 CHANGES = {
     "append": lambda txn: txn.append("t", ROWS),
-    "update": lambda txn: txn.update("t", "n", [1], [5]),
+    "update": lambda txn: txn.update_rows("t", [1], {"n": [5]}),
     "truncate": lambda txn: txn.truncate_table("t"),
     "create": lambda txn: txn.create_table("u", ROWS.schema),
     "drop": lambda txn: txn.drop_table("t"),
@@ -101,9 +101,9 @@ def test_a_transaction_without_changes_is_dropped_silently(store):
 def test_a_commit_that_failed_has_told_already(store):
     with told_of_drops(0):
         conflicting = store.transaction()
-        conflicting.update("t", "n", [1], [5])
+        conflicting.update_rows("t", [1], {"n": [5]})
         with store.transaction() as other:
-            other.update("t", "n", [1], [6])
+            other.update_rows("t", [1], {"n": [6]})
         with pytest.raises(CommitConflictError):
             conflicting.commit()
         write_file(store.object_store, "imports/a.pages", pa.array([1, 2], pa.int64()))
@@ -132,7 +132,7 @@ def test_stores_scans_and_transactions_that_are_dropped_leave_no_file_and_no_thr
         scan.read_next_batch()
         txn = store.transaction(memory_bytes=1 << 16)
         txn.append("t", pa.table({"n": range(50_000)}))
-        txn.update("t", "n", list(range(5_000)), list(range(5_000)))
+        txn.update_rows("t", list(range(5_000)), {"n": list(range(5_000))})
         del store, scan, txn
     gc.collect()
 

@@ -116,7 +116,7 @@ def test_an_update_of_shown_rows_keeps_what_is_shown():
     resize(store, 12)
 
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[1, 11], values=[100, 200])
+        txn.update_rows("t", [1, 11], {"n": [100, 200]})
 
     assert rows(store) == [full[0], 100, *full[2:], None, 200]
 

@@ -226,7 +226,7 @@ def test_codec_and_size_of_pages_are_properties_of_the_table_and_of_its_columns(
     sizes = [first(column).arrow_size for column in "abc"]
     assert sizes == pytest.approx([32_768, 32_768, 131_072], rel=0.03)
     with store.transaction() as txn:
-        txn.update("t", "b", [1], ["x"])
+        txn.update_rows("t", [1], {"b": ["x"]})
     for _ in range(2):
         with store.transaction() as txn:
             txn.append("t", pa.table([text.slice(0, 300)] * 3, schema=schema))
@@ -267,10 +267,10 @@ def test_an_update_of_several_columns_touches_each_page_once_and_all_or_none():
     before = {name: pages_of(store, name)["page_id"].to_pylist() for name in "abc"}
 
     with store.transaction() as txn:
-        txn.update("t", rows=[5, 19_000, 6], values={"a": [1, 2, 3], "b": ["x", "y", None]})
-        txn.update("t", rows=[5], values=pa.table({"a": [4]}))
+        txn.update_rows("t", [5, 19_000, 6], {"a": [1, 2, 3], "b": ["x", "y", None]})
+        txn.update_rows("t", [5], pa.table({"a": [4]}))
         with pytest.raises(SchemaMismatchError):
-            txn.update("t", rows=[7], values={"a": [9], "c": ["no number"]})
+            txn.update_rows("t", [7], {"a": [9], "c": ["no number"]})
 
     after = {name: pages_of(store, name)["page_id"].to_pylist() for name in "abc"}
     table = store.snapshot().table("t")
@@ -286,14 +286,14 @@ def test_an_update_without_a_column_wants_values_by_column(values):
     store = store_with(pa.table({"a": [1, 2, 3]}))
 
     with pytest.raises(sp.errors.SparkPagesError):
-        store.transaction().update("t", rows=[0], values=values)
+        store.transaction().update_rows("t", [0], values)
 
 
 def test_an_update_of_a_whole_table_stays_in_its_budget():
     store = store_with(pa.table({"n": noise(300_000)}))
     new = noise(300_000, seed=2)
     txn = small(store, memory_bytes=1 << 20)
-    txn.update("t", "n", np.arange(300_000), new)
+    txn.update_rows("t", np.arange(300_000), {"n": new})
 
     txn.commit()
 
@@ -316,7 +316,7 @@ def test_pages_that_are_updated_are_rewritten_together_and_neighbours_are_one_sp
     apart = np.arange(0, 800, 16)
 
     with store.transaction() as txn:
-        txn.update("small", "n", [*apart, *range(1_000, 1_800), 1_808], [-1] * (len(apart) + 801))
+        txn.update_rows("small", [*apart, *range(1_000, 1_800), 1_808], {"n": [-1] * (len(apart) + 801)})
 
     expected = np.arange(4_000)
     expected[[*apart, *range(1_000, 1_800), 1_808]] = -1
@@ -342,7 +342,7 @@ def test_pages_of_large_values_are_rewritten_few_at_a_time(monkeypatch):
     txn = small(store, memory_bytes=8_000_000)
     new = [each[:-1] for each in large]
 
-    txn.update("t", "v", np.arange(24), new)
+    txn.update_rows("t", np.arange(24), {"v": new})
     txn.commit()
 
     assert at_once == [3] * 8, "of a megabyte, an eighth of the memory"
@@ -413,7 +413,7 @@ def test_rows_of_many_pages_of_every_type_are_updated(name, seed):
         expected[row] = value
 
     with store.transaction() as txn:
-        txn.update("t", "v", rows, new)
+        txn.update_rows("t", rows, {"v": new})
 
     found = store.snapshot().table("t")
     assert found.read()["v"].to_pylist() == expected
@@ -435,7 +435,7 @@ def test_every_type_comes_back_with_its_type_over_tiny_appends_updates_and_compa
 
     found = [store.snapshot().table("t").read()["v"]]
     with store.transaction() as txn:
-        txn.update("t", "v", [3, 200], values.slice(100, 2))
+        txn.update_rows("t", [3, 200], {"v": values.slice(100, 2)})
     expected[3], expected[200] = expected[100], expected[101]
     updated = [store.snapshot().table("t").read()["v"]]
     store.compact_pages()
@@ -505,7 +505,7 @@ def test_anything_appended_comes_back_whatever_is_done_to_its_pages(data):
     for _ in range(data.draw(st.integers(0, 2))):
         row, value = (data.draw(st.integers(0, len(whole) - 1)) for _ in range(2))
         with store.transaction() as txn:
-            txn.update("t", "v", [row], whole.slice(value, 1))
+            txn.update_rows("t", [row], {"v": whole.slice(value, 1)})
         expected[row] = whole[value].as_py()
     if data.draw(st.booleans()):
         store.compact_pages()

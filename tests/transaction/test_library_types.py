@@ -241,7 +241,7 @@ def test_values_of_a_frame_may_be_anywhere_inside_of_others_whatever_is_done_to_
     store = store_with(rows)
     with store.transaction() as txn:
         txn.append("t", rows.slice(1, 2))
-        txn.update("t", rows=[0], values=rows.slice(2, 1))
+        txn.update_rows("t", [0], rows.slice(2, 1))
     store.compact_pages()
 
     table = Store(store.object_store).snapshot().table("t")

@@ -54,7 +54,7 @@ def append(store: Store, *numbers: int, part: int = 0) -> None:
 
 def update(store: Store, row: int, value: object, column: str = "n") -> None:
     with Store(store.object_store).transaction("correct") as txn:
-        txn.update("t", column, [row], [value])
+        txn.update_rows("t", [row], {column: [value]})
 
 
 def appending(store: Store, *numbers: int, **given: str) -> Transaction:
@@ -169,8 +169,8 @@ def test_a_key_that_an_update_has_taken_does_not_land() -> None:
 def test_an_update_to_a_key_lands_behind_others_and_not_behind_the_same() -> None:
     store = keyed()
     fine, late = store.transaction(), store.transaction()
-    fine.update("t", "n", [1], [10])
-    late.update("t", "n", [2], [11])
+    fine.update_rows("t", [1], {"n": [10]})
+    late.update_rows("t", [2], {"n": [11]})
 
     append(store, 11)
     fine.commit()
@@ -186,7 +186,7 @@ def test_a_key_of_two_columns_is_compared_as_both_have_left_it() -> None:
     store = keyed("n", "part", count=1)
     append(store, 1, part=1)
     txn = store.transaction()
-    txn.update("t", "n", [1], [0])
+    txn.update_rows("t", [1], {"n": [0]})
 
     update(store, 1, 0, "part")
     with pytest.raises(ConstraintError, match="'n': 0, 'part': 0"):
@@ -271,7 +271,7 @@ def _take(txn: Transaction, step: tuple[str, object], held: list[int]) -> list[i
     if step[0] == "append":
         txn.append("t", rows(step[1]))
     else:
-        txn.update("t", "n", [step[1][0]], [step[1][1]])
+        txn.update_rows("t", [step[1][0]], {"n": [step[1][1]]})
     return _after(step, held)
 
 

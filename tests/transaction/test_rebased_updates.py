@@ -65,7 +65,7 @@ def append(store: Store, *numbers: int) -> None:
 
 def update(store: Store, row: int, value: int, column: str = "n") -> None:
     with Store(store.object_store).transaction("correct") as txn:
-        txn.update("t", column, [row], [value])
+        txn.update_rows("t", [row], {column: [value]})
 
 
 def compact(store: Store) -> None:
@@ -75,7 +75,7 @@ def compact(store: Store) -> None:
 
 def updating(store: Store, row: int, value: int, **given: str) -> Transaction:
     txn = store.transaction("fix", **given)
-    txn.update("t", "n", [row], [value])
+    txn.update_rows("t", [row], {"n": [value]})
     return txn
 
 
@@ -142,7 +142,7 @@ def test_an_update_of_several_columns_is_anew_in_those_whose_pages_went():
     store = store_of_appends(3)
     compact(store)
     txn = store.transaction()
-    txn.update("t", rows=[2, 0], values={"n": [22, 20], "s": ["two", "nil"]})
+    txn.update_rows("t", [2, 0], {"n": [22, 20], "s": ["two", "nil"]})
 
     update(store, 1, 88)
     txn.commit()
@@ -173,7 +173,7 @@ def test_what_is_too_large_for_the_commit_is_written_anew_in_files_and_manifests
         txn.append("t", rows(0, 30_000))
     changed = list(range(0, 30_000, 2))
     txn = store.transaction()
-    txn.update("t", rows=changed, values={"n": [-1] * 15_000, "s": [uuid4().hex for _ in changed]})
+    txn.update_rows("t", changed, {"n": [-1] * 15_000, "s": [uuid4().hex for _ in changed]})
     read, token = txn.snapshot.version, txn._state.info.token
 
     update(store, 29_999, -2)
@@ -198,9 +198,9 @@ def test_an_update_is_not_written_anew_where_a_newer_release_asks_for_more_by_no
         txn.append("t", rows(0, 30_000))
     txn = store.transaction()
     changed = list(range(0, 30_000, 2))
-    txn.update("t", "s", rows=changed, values=[uuid4().hex for _ in changed])
+    txn.update_rows("t", changed, {"s": [uuid4().hex for _ in changed]})
     with Store(store.object_store).transaction() as other:
-        other.update("t", "s", [29_999], ["another row of a page"])
+        other.update_rows("t", [29_999], {"s": ["another row of a page"]})
     ask(Store(store.object_store))
 
     with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
@@ -215,12 +215,12 @@ def test_an_update_is_not_written_anew_where_a_newer_release_asks_for_more_by_no
 def test_a_pair_of_exactly_once_lands_once_with_an_update_that_is_anew():
     store = store_of_appends(3)
     txn = store.transaction(app_id="etl", app_version=7)
-    txn.update("t", "n", [1], [77])
+    txn.update_rows("t", [1], {"n": [77]})
 
     swap(store)
     version = txn.commit()
     with store.transaction(app_id="etl", app_version=7) as again:
-        again.update("t", "n", [1], [99])
+        again.update_rows("t", [1], {"n": [99]})
 
     assert again.version == version
     assert numbers(store) == [0, 77, 2, 3]
@@ -309,8 +309,8 @@ def test_an_update_conflicts_with_whatever_may_have_changed_its_row(meanwhile):
 def test_one_row_that_somebody_has_touched_is_enough_to_refuse_all_of_them():
     store = store_of_appends(3)
     txn = store.transaction()
-    txn.update("t", "n", [0, 2], [70, 72])
-    txn.update("t", "s", [1], ["one"])
+    txn.update_rows("t", [0, 2], {"n": [70, 72]})
+    txn.update_rows("t", [1], {"s": ["one"]})
 
     swap(store)
     update(store, 2, 88)
@@ -341,7 +341,7 @@ def test_a_serializable_update_conflicts_with_changes_of_another_table_that_it_r
         other.create_table("u", SCHEMA)
     txn = store.transaction(isolation="serializable")
     assert txn.table("u").num_rows == 0
-    txn.update("t", "n", [1], [77])
+    txn.update_rows("t", [1], {"n": [77]})
 
     compact(store)
     table_change(store, lambda other: other.append("u", rows(0)))
@@ -355,7 +355,7 @@ def test_an_update_that_a_check_has_compared_with_other_columns_conflicts_with_a
     store = store_of_appends(3)
     table_change(store, lambda txn: txn.add_constraint("t", "named", check="n < 100 OR s > 'a'"))
     compared, alone = updating(store, 1, 77), store.transaction()
-    alone.update("t", rows=[1], values={"n": [78], "s": ["seven"]})
+    alone.update_rows("t", [1], {"n": [78], "s": ["seven"]})
 
     swap(store)
     with pytest.raises(CommitConflictError):
@@ -451,7 +451,7 @@ def test_only_pages_that_others_have_taken_out_are_rewritten_anew(monkeypatch):
     assert pages > 6
     changed = list(range(0, 60_000, 2))
     txn = store.transaction()
-    txn.update("t", "s", rows=changed, values=[f"new {row}" for row in changed])
+    txn.update_rows("t", changed, {"s": [f"new {row}" for row in changed]})
     beside_each_commit(
         monkeypatch, store, lambda: other_text(store, 1), lambda: other_text(store, 30_001, 59_999)
     )
@@ -473,7 +473,7 @@ def test_only_pages_that_others_have_taken_out_are_rewritten_anew(monkeypatch):
 
 def other_text(store: Store, *of: int) -> None:
     with Store(store.object_store).transaction("correct") as txn:
-        txn.update("t", "s", list(of), ["another row of the page"] * len(of))
+        txn.update_rows("t", list(of), {"s": ["another row of the page"] * len(of)})
 
 
 def pages_rewritten(monkeypatch) -> list[int]:
@@ -500,7 +500,7 @@ def test_an_update_of_many_rows_lands_right_however_often_others_move_rows_betwe
     mine = sorted(chance.sample(range(24), 10))
     txn = store.transaction()
     for first in (0, 5):
-        txn.update("t", "n", mine[first : first + 5], [1_000 + row for row in mine[first : first + 5]])
+        txn.update_rows("t", mine[first : first + 5], {"n": [1_000 + row for row in mine[first : first + 5]]})
 
     def other() -> None:
         match chance.randrange(4):
@@ -617,7 +617,7 @@ class Beside:
     def do_open(self, which: int, changed: set[int]) -> None:
         txn = Store(self.store.object_store).transaction()
         values = [next(self.values) for _ in changed]
-        txn.update("t", "n", sorted(changed), values)
+        txn.update_rows("t", sorted(changed), {"n": values})
         self.open[which] = txn, dict(zip(sorted(changed), values, strict=True))
         self.met[which] = set()
 
@@ -677,7 +677,7 @@ def test_counters_in_rows_of_one_page_lose_no_step_beside_appends_and_compaction
             with suppress(CommitConflictError):  # another one was at the same counter
                 with mine.transaction() as txn:
                     (value,) = txn.table("t").take([row], ["n"])["n"].to_pylist()
-                    txn.update("t", "n", [row], [value + 1])
+                    txn.update_rows("t", [row], {"n": [value + 1]})
                 stepped.append(row)
 
     def others() -> None:

@@ -96,10 +96,10 @@ def keyed() -> Store:
 
 def test_a_key_that_was_refused_can_be_mended_and_committed(keyed):
     txn = keyed.transaction()
-    txn.update("t", "n", [2], [1])
+    txn.update_rows("t", [2], {"n": [1]})
     with pytest.raises(ConstraintError):
         txn.commit()
-    txn.update("t", "n", [2], [5])
+    txn.update_rows("t", [2], {"n": [5]})
 
     assert txn.table("t").read().column("n").to_pylist() == [0, 1, 5]
     txn.commit()
@@ -110,12 +110,12 @@ def test_temporary_tables_are_there_as_long_as_the_transaction_is(keyed):
     txn = keyed.transaction()
     txn.create_table("temp.some", ROWS.schema)
     txn.append("temp.some", ROWS)
-    txn.update("t", "n", [2], [1])
+    txn.update_rows("t", [2], {"n": [1]})
     with pytest.raises(ConstraintError):
         txn.commit()
 
     assert txn.table("temp.some").num_rows == 3
-    txn.update("t", "n", [2], [2])
+    txn.update_rows("t", [2], {"n": [2]})
     txn.commit()
     assert keyed.snapshot().tables() == ["t"]
 
@@ -124,9 +124,9 @@ def test_what_an_update_was_given_may_be_changed_before_the_commit():
     store = store_with(ROWS)
     given = np.array([7, 8])
     with store.transaction() as txn:
-        txn.update("t", "n", [0, 1], given)
+        txn.update_rows("t", [0, 1], {"n": given})
         given[:] = [9, 10]
-        txn.update("t", "n", [1, 2], given)
+        txn.update_rows("t", [1, 2], {"n": given})
         given[:] = -1
 
     assert values(store) == [7, 9, 10]
@@ -136,7 +136,7 @@ def test_what_an_update_was_given_may_be_changed_before_the_commit():
     "change",
     [
         lambda txn: txn.append("system.catalog", {"name": ["q"]}),
-        lambda txn: txn.update("system.catalog", "name", [0], ["q"]),
+        lambda txn: txn.update_rows("system.catalog", [0], {"name": ["q"]}),
         lambda txn: txn.append_written("system.catalog", []),
     ],
     ids=["append", "update", "append_written"],
@@ -155,13 +155,13 @@ def test_a_check_over_a_column_that_is_new_in_the_transaction_holds_for_updated_
         txn.add_column("t", pa.field("x", pa.int64()), default=1)
         txn.add_column("t", pa.field("y", pa.int64()))
         txn.add_constraint("t", "small", check="n < 10 or x > 0 or y > 0")
-        txn.update("t", "n", [1], [50])
+        txn.update_rows("t", [1], {"n": [50]})
     assert values(store) == [1, 50, 3]
 
     txn = store.transaction()
     txn.add_column("t", pa.field("z", pa.int64()), default=0)
     txn.add_constraint("t", "smaller", check="n < 10 or z > 0 or n = 50")
-    txn.update("t", "n", [2], [60])
+    txn.update_rows("t", [2], {"n": [60]})
     with pytest.raises(ConstraintError):
         txn.commit()
 
@@ -224,8 +224,8 @@ def labels() -> Store:
 def test_updates_whose_dictionaries_fit_their_pages_need_not_fit_each_other(labels):
     first, second = ([f"{letter}{i}" for i in range(100)] for letter in "cd")
     with labels.transaction() as txn:
-        txn.update("t", "s", range(100), coded(first))
-        txn.update("t", "s", range(100, 200), coded(second))
+        txn.update_rows("t", range(100), {"s": coded(first)})
+        txn.update_rows("t", range(100, 200), {"s": coded(second)})
 
     assert values(labels, column="s") == [*first, *second]
 
@@ -233,19 +233,19 @@ def test_updates_whose_dictionaries_fit_their_pages_need_not_fit_each_other(labe
 def test_a_page_gets_no_more_of_a_dictionary_than_it_holds(labels):
     new = ["a0", *(f"c{i}" for i in range(100))]
     with labels.transaction() as txn:
-        txn.update("t", "s", range(99, 200), coded(new))
+        txn.update_rows("t", range(99, 200), {"s": coded(new)})
 
     assert values(labels, column="s") == [*(f"a{i}" for i in range(99)), *new]
 
 
 def test_a_page_may_forget_values_and_cannot_hold_more_than_its_indices_count(labels):
     with labels.transaction() as txn:
-        txn.update("t", "s", range(50), coded([f"c{i}" for i in range(50)]))
+        txn.update_rows("t", range(50), {"s": coded([f"c{i}" for i in range(50)])})
     with labels.transaction() as txn:
-        txn.update("t", "s", range(100), coded([f"d{i}" for i in range(100)]))
+        txn.update_rows("t", range(100), {"s": coded([f"d{i}" for i in range(100)])})
     with labels.transaction() as txn:
         txn.append("t", {"s": coded(["z"] * 100), "n": range(100)})
-        txn.update("t", "s", [100], pa.nulls(1, SMALL))
+        txn.update_rows("t", [100], {"s": pa.nulls(1, SMALL)})
     found = values(labels, column="s")
     assert (found[:100], found[100:102]) == ([f"d{i}" for i in range(100)], [None, "b1"])
 
@@ -258,20 +258,20 @@ def test_a_page_may_forget_values_and_cannot_hold_more_than_its_indices_count(la
     for first in (0, 100):
         part = wide.slice(first, 100).cast(pa.string())
         rows = range(last - 200 + first, last - 200 + first + len(part))
-        txn.update("t", "s", rows, coded(part.to_pylist()))
+        txn.update_rows("t", rows, {"s": coded(part.to_pylist())})
     with pytest.raises(InvalidInputError, match="wider indices"):
         txn.commit()
 
 
 def test_checks_see_the_updated_rows_of_pages_with_other_dictionaries(labels):
     with labels.transaction() as txn:
-        txn.update("t", "n", [5, 150], [7, 8])
-        txn.update("t", "s", [5], coded(["q"]))
+        txn.update_rows("t", [5, 150], {"n": [7, 8]})
+        txn.update_rows("t", [5], {"s": coded(["q"])})
     assert values(labels, column="s")[5] == "q"
 
     txn = labels.transaction()
-    txn.update("t", "n", [5, 150], [7, 8])
-    txn.update("t", "s", [150], coded(["never"]))
+    txn.update_rows("t", [5, 150], {"n": [7, 8]})
+    txn.update_rows("t", [150], {"s": coded(["never"])})
     with pytest.raises(ConstraintError):
         txn.commit()
 
@@ -282,9 +282,9 @@ def test_checks_see_the_updated_rows_of_pages_with_other_dictionaries(labels):
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda t: t.update("t", "n", [[1], [2, 3]], [1]), "list of whole numbers"),
-        (lambda t: t.update("t", rows=[1], values=pa.chunked_array([[1]])), "columns with names"),
-        (lambda t: t.update("t", rows=[1], values=twice()), "two of the columns"),
+        (lambda t: t.update_rows("t", [[1], [2, 3]], {"n": [1]}), "list of whole numbers"),
+        (lambda t: t.update_rows("t", [1], pa.chunked_array([[1]])), "columns with names"),
+        (lambda t: t.update_rows("t", [1], twice()), "two of the columns"),
         (lambda t: t.append("t", twice()), "two of the columns"),
         (lambda t: t.append("t", twice(), entry_meta={"n.prefix_meta": [b"x"]}), "two of the columns"),
         (lambda t: t.table("t").take([[1], [2, 3]]), "list of whole numbers"),
@@ -317,7 +317,7 @@ def test_pages_of_equal_values_are_opened_few_at_a_time(monkeypatch):
     monkeypatch.setattr(rewritten_pages, "_rewritten", counted)
     rows = range(0, 1_000_000, 65_536)
     with store.transaction(memory_bytes=32 << 20) as txn:
-        txn.update("t", "s", rows, ["y"] * len(rows))
+        txn.update_rows("t", rows, {"s": ["y"] * len(rows)})
 
     assert at_once == [1] * len(rows)
     assert store.snapshot().table("t").read(["s"]).column("s").to_pylist().count("y") == len(rows)
@@ -330,7 +330,7 @@ def test_an_update_that_would_merge_dictionaries_of_lists_says_so_and_changes_no
 
     other = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([[9]]))
     txn = store.transaction()
-    txn.update("t", "n", [1], pa.StructArray.from_arrays([other], ["x"]))
+    txn.update_rows("t", [1], {"n": pa.StructArray.from_arrays([other], ["x"])})
     with pytest.raises(InvalidInputError, match=r"merges no two of these.*`transaction\.add_column`"):
         txn.commit()
 

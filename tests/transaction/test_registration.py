@@ -195,7 +195,7 @@ def test_registration_appends_and_updates_commit_together(store):
         txn.append("t", pa.table({"n": numbers(10, 12)}))
         txn.directory("t").register_page("n", KEY, 0)
         txn.append("t", pa.table({"n": numbers(30, 31)}))
-        txn.update("t", "n", rows=[0], values=[100])
+        txn.update_rows("t", [0], {"n": [100]})
 
     assert column(store) == [100, *range(1, 10), 10, 11, 20, 21, 30]
 
@@ -349,7 +349,7 @@ def test_a_page_cannot_be_updated_and_replaced_in_one_transaction(store):
     pages = write_file(store.object_store, KEY, numbers(50, 60))
 
     txn = store.transaction()
-    txn.update("t", "n", rows=[3], values=[7])
+    txn.update_rows("t", [3], {"n": [7]})
     txn.directory("t").register_batch([pending("n", KEY, pages, replace_last=True)])
 
     with pytest.raises(InvalidInputError, match="twice"):
@@ -472,7 +472,7 @@ def test_two_that_replace_the_same_last_page_conflict(store):
     txn = store.transaction()
     txn.directory("t").register_batch([pending("n", KEY, pages, replace_last=True)])
     with store.transaction() as other:
-        other.update("t", "n", rows=[0], values=[7])
+        other.update_rows("t", [0], {"n": [7]})
 
     with pytest.raises(CommitConflictError, match="both replace"):
         txn.commit()

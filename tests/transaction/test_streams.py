@@ -63,7 +63,7 @@ def test_values_of_an_update_come_from_batches_that_agree_with_their_stream():
     store = store_with(pa.table({"a": [1, 2]}))
 
     with store.transaction() as txn, pytest.raises(SchemaMismatchError, match="batch 0 of a stream"):
-        txn.update("t", rows=[0, 1], values=stream(ONE, pa.record_batch({"a": [7.5, 8.0]})))
+        txn.update_rows("t", [0, 1], stream(ONE, pa.record_batch({"a": [7.5, 8.0]})))
 
     assert store.snapshot().table("t").read().to_pydict() == {"a": [1, 2]}
 
@@ -153,7 +153,7 @@ def test_forged_buffers_of_an_update_are_refused(forgery):
     store = store_with(pa.table({"a": writable(forgery[0])}))
 
     with store.transaction() as txn, pytest.raises(SchemaMismatchError):
-        txn.update("t", "a", rows=[0, 1], values=batch.column(0))
+        txn.update_rows("t", [0, 1], {"a": batch.column(0)})
 
 
 class ForgedArray:

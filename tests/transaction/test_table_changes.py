@@ -267,9 +267,9 @@ def test_a_dropped_column_is_gone_and_earlier_versions_keep_it(flights):
 
 def test_a_renamed_column_keeps_its_values_and_updates_staged_before(flights):
     with flights.transaction() as txn:
-        txn.update("flights", "s", [1], ["two"])
+        txn.update_rows("flights", [1], {"s": ["two"]})
         txn.rename_column("flights", "s", "text")
-        txn.update("flights", "text", [2], ["three"])
+        txn.update_rows("flights", [2], {"text": ["three"]})
 
     assert values(flights) == {"n": [1, 2, 3], "text": ["1", "two", "three"]}
     with pytest.raises(ColumnNotFoundError):

@@ -183,7 +183,7 @@ def test_an_update_of_the_tail_by_another_process_is_not_undone():
     txn = store.transaction()
     txn.append("t", rows(3))
     with Store(store.object_store).transaction() as other:
-        other.update("t", "n", [1], [77])
+        other.update_rows("t", [1], {"n": [77]})
 
     txn.commit()
 

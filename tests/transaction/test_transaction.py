@@ -43,7 +43,7 @@ def test_a_transaction_reads_its_own_appends_and_updates_and_nobody_else_does():
 
     with store.transaction() as txn:
         txn.append("t", pa.table({"n": [4]}))
-        txn.update("t", "n", rows=[0], values=[10])
+        txn.update_rows("t", [0], {"n": [10]})
         txn.append("t", pa.table({"n": [5]}))
         own = txn.table("t")
         others = store.snapshot().table("t")
@@ -130,7 +130,7 @@ def test_however_a_serializable_transaction_has_read_a_table_nobody_may_change_i
     reader.append("u", ROWS)
 
     with store.transaction() as txn:
-        txn.update("t", "n", [0], [5])
+        txn.update_rows("t", [0], {"n": [5]})
 
     with pytest.raises(CommitConflictError, match="it changed rows of table"):
         reader.commit()
@@ -157,7 +157,7 @@ def looked_in_vain(look, refusal=TableNotFoundError):
         looked_in_vain(lambda txn: txn.snapshot.table("new")),
         looked_in_vain(lambda txn: txn.directory("new")),
         looked_in_vain(lambda txn: txn.append("new", ROWS)),
-        looked_in_vain(lambda txn: txn.update("new", "n", [0], [1])),
+        looked_in_vain(lambda txn: txn.update_rows("new", [0], {"n": [1]})),
         looked_in_vain(lambda txn: txn.drop_table("new")),
         looked_in_vain(lambda txn: txn.undrop_table("new")),
         looked_in_vain(lambda txn: txn.create_table("t", ROWS.schema), TableExistsError),
@@ -198,7 +198,7 @@ def test_what_a_serializable_transaction_was_refused_it_stands_by_though_a_vacuu
 @pytest.mark.parametrize(
     "refused",
     [
-        lambda txn: txn.update("t", "n", [3], [1]),
+        lambda txn: txn.update_rows("t", [3], {"n": [1]}),
         lambda txn: txn.append("t", pa.table({"m": [1]})),
     ],
 )
@@ -350,7 +350,7 @@ def test_a_conflict_names_versions_writers_chains_and_tries():
     store = store_with(ROWS)
     one, two = store.transaction("fix one"), store.transaction("fix two")
     for txn in (one, two):
-        txn.update("t", "n", [0], [7])
+        txn.update_rows("t", [0], {"n": [7]})
     one.commit()
 
     told = "both replace 1 page of column 'n' of table 't'.*after 1 try"
@@ -596,7 +596,7 @@ def test_page_compaction_that_fails_releases_its_claims():
         if operation == "compact pages" and store.snapshot().log.state.claims:
             assert txn.snapshot.version == store.snapshot().version, "it stands on what it has seen"
             with store.transaction() as other:
-                other.update("t", "n", [0], [8])
+                other.update_rows("t", [0], {"n": [8]})
         return txn
 
     with pytest.raises(CommitConflictError):

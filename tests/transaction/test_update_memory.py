@@ -102,7 +102,7 @@ def test_a_transaction_that_updates_many_times_its_memory_stays_below_it(tmp_pat
 
     with peak_bytes() as peak, store.transaction(memory_bytes=8 * MIB) as txn:
         for rows, values in calls:
-            txn.update("t", rows=rows, values=values)
+            txn.update_rows("t", rows, values)
         updated = peak()
         txn.commit()
         committed = peak()
@@ -121,7 +121,7 @@ def test_one_call_that_brings_many_times_the_memory_stays_below_it(tmp_path):
     given = {name: pa.chunked_array([each[name] for _, each in calls]) for name in BEFORE.column_names}
 
     with peak_bytes() as peak, store.transaction(memory_bytes=8 * MIB) as txn:
-        txn.update("t", rows=rows, values=given)
+        txn.update_rows("t", rows, given)
         updated = peak()
         txn.commit()
         committed = peak()
@@ -138,7 +138,7 @@ def test_a_transaction_that_reads_what_it_has_updated_stays_below_its_memory(tmp
     rows = np.arange(2_000_000)
 
     with peak_bytes() as peak, store.transaction(memory_bytes=4 * MIB) as txn:
-        txn.update("t", "n", rows, noise[1])
+        txn.update_rows("t", rows, {"n": noise[1]})
         found = txn.table("t").take([0, 1_999_999], ["n"])
         read = peak()
 
@@ -155,7 +155,7 @@ def test_what_was_rewritten_to_be_read_is_not_held_for_the_commit():
     pages = store.object_store.list("pages/")
 
     with store.transaction(memory_bytes=4 * MIB) as txn:
-        txn.update("t", "n", np.arange(40_000), noise[1])
+        txn.update_rows("t", np.arange(40_000), {"n": noise[1]})
         for _ in range(8):  # 0.3 MB each
             assert txn.table("t").take([7], ["n"])["n"].to_pylist() == [noise[1][7].as_py()]
         assert store.object_store.list("pages/") == pages, "a quarter of the memory may wait"
@@ -174,7 +174,7 @@ def test_updates_of_single_rows_need_no_file_and_are_joined_now_and_then(monkeyp
 
     with store.transaction(memory_bytes=4 * MIB) as txn:
         for number in range(3_000):
-            txn.update("t", "n", [number % 300], [-number])
+            txn.update_rows("t", [number % 300], {"n": [-number]})
 
     assert 8 < len(joined) < 30
     assert max(joined) < 300, "a KiB each, a quarter of a MiB together"
@@ -239,9 +239,9 @@ def test_values_of_every_type_are_the_same_when_they_come_back(name, spilling):
     backwards = [each.as_py() for each in values][::-1]
 
     with small(store) as txn:
-        txn.update("t", "v", np.arange(300), values)
-        txn.update("t", "v", np.arange(299, 99, -1), values.slice(0, 200))
-        txn.update("t", "v", [5, 7, 5], values.slice(0, 3))
+        txn.update_rows("t", np.arange(300), {"v": values})
+        txn.update_rows("t", np.arange(299, 99, -1), {"v": values.slice(0, 200)})
+        txn.update_rows("t", [5, 7, 5], {"v": values.slice(0, 3)})
 
     expected = [*values.to_pylist()[:100], *backwards[100:]]
     expected[7], expected[5] = values[1].as_py(), values[2].as_py()
@@ -258,7 +258,7 @@ def test_a_slice_of_an_array_with_a_large_dictionary_brings_the_values_that_it_s
 
     with store.transaction(memory_bytes=1 << 20) as txn, peak_bytes() as peak:
         for start in range(0, 50_000, 200):
-            txn.update("t", "v", np.arange(200), labels.slice(start, 200))
+            txn.update_rows("t", np.arange(200), {"v": labels.slice(start, 200)})
         txn.commit()
         most = peak()
 
@@ -272,11 +272,11 @@ def test_a_column_that_is_widened_renamed_or_dropped_takes_its_updates_along(spi
     store = store_with(rows)
 
     with small(store) as txn:
-        txn.update("t", rows=np.arange(300), values={"a": [2] * 300, "b": ["y"] * 300, "c": [1] * 300})
+        txn.update_rows("t", np.arange(300), {"a": [2] * 300, "b": ["y"] * 300, "c": [1] * 300})
         txn.widen_column("t", "a", pa.int64())
         txn.rename_column("t", "b", "d")
         txn.drop_column("t", "c")
-        txn.update("t", "a", [7, 8], [1 << 40, 9])
+        txn.update_rows("t", [7, 8], {"a": [1 << 40, 9]})
 
     expected = {"a": [2] * 7 + [1 << 40, 9] + [2] * 291, "d": ["y"] * 300}
     assert spilling
@@ -289,7 +289,7 @@ def test_a_column_that_is_widened_to_the_type_that_it_has_keeps_its_updates(spil
     store = store_with(pa.table({"v": values}))
 
     with store.transaction(memory_bytes=memory_bytes) as txn:
-        txn.update("t", "v", np.arange(300), values.slice(0, 300).take(np.arange(299, -1, -1)))
+        txn.update_rows("t", np.arange(300), {"v": values.slice(0, 300).take(np.arange(299, -1, -1))})
         txn.widen_column("t", "v", values.type)
 
     assert store.snapshot().table("t").read()["v"].to_pylist() == values.to_pylist()[::-1]
@@ -306,7 +306,7 @@ def test_values_of_a_dictionary_that_the_caller_changes_afterwards_are_what_he_g
     store = store_with(pa.table({"v": values}))
 
     with store.transaction() as txn:
-        txn.update("t", "v", [0, 1, 2], values)
+        txn.update_rows("t", [0, 1, 2], {"v": values})
         txn.append("t", {"v": values})
         characters[:] = b"???"
 
@@ -324,7 +324,7 @@ def test_the_file_is_gone_with_the_transaction_and_was_never_in_its_folder(spill
     for end in ends.values():
         before = sorted(os.listdir("/proc/self/fd"))
         txn = small(store)
-        txn.update("t", "n", np.arange(300), -np.arange(300))
+        txn.update_rows("t", np.arange(300), {"n": -np.arange(300)})
         txn.table("t").read()
         assert not list(tmp_path.iterdir())
         assert len(os.listdir("/proc/self/fd")) > len(before)
@@ -344,9 +344,9 @@ with store.transaction() as txn:
     txn.create_table("t", pa.schema([("n", pa.int64())]))
     txn.append("t", {"n": range(10_000)})
 txn = store.transaction(memory_bytes=1 << 20)
-txn.update("t", "n", range(10_000), [7] * 10_000)
+txn.update_rows("t", range(10_000), {"n": [7] * 10_000})
 def commit():
-    txn.update("t", "n", range(10_000), [8] * 10_000)
+    txn.update_rows("t", range(10_000), {"n": [8] * 10_000})
     txn.commit()
     return store.snapshot().table("t").read()["n"].unique().to_pylist()
 """
@@ -394,7 +394,7 @@ def test_a_full_disk_is_told_with_its_folder_and_leaves_what_was_staged(
     store = store_with(pa.table({"n": range(300), "m": range(300)}))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     txn = small(store)
-    txn.update("t", rows=np.arange(100), values={"n": [-1] * 100, "m": [-2] * 100})
+    txn.update_rows("t", np.arange(100), {"n": [-1] * 100, "m": [-2] * 100})
     left = [writes]
     pwrite = os.pwrite
 
@@ -407,9 +407,9 @@ def test_a_full_disk_is_told_with_its_folder_and_leaves_what_was_staged(
     with monkeypatch.context() as patch:
         patch.setattr(spill.os, "pwrite", full)
         with pytest.raises(StorageError, match=rf"updates .*{tmp_path}.*No space left.*TMPDIR"):
-            txn.update("t", rows=np.arange(300), values={"n": [-3] * 300, "m": [-4] * 300})
+            txn.update_rows("t", np.arange(300), {"n": [-3] * 300, "m": [-4] * 300})
 
-    txn.update("t", "m", [0, 299], [5, 6])
+    txn.update_rows("t", [0, 299], {"m": [5, 6]})
     txn.commit()
 
     assert store.snapshot().table("t").read().to_pydict() == {
@@ -422,7 +422,7 @@ def test_a_full_disk_is_told_with_its_folder_and_leaves_what_was_staged(
 def test_an_update_that_is_interrupted_halfway_is_not_staged(spilling, monkeypatch, memory_bytes):
     store = store_with(pa.table({"n": range(300), "m": range(300)}))
     txn = store.transaction(memory_bytes=memory_bytes)
-    txn.update("t", "n", np.arange(100), [-1] * 100)
+    txn.update_rows("t", np.arange(100), {"n": [-1] * 100})
     add, added = update_buffer.Updates.add, []
 
     def interrupted(*given: object) -> None:
@@ -434,7 +434,7 @@ def test_an_update_that_is_interrupted_halfway_is_not_staged(spilling, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(update_buffer.Updates, "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            txn.update("t", rows=np.arange(300), values={"n": [-3] * 300, "m": [-4] * 300})
+            txn.update_rows("t", np.arange(300), {"n": [-3] * 300, "m": [-4] * 300})
     txn.commit()
 
     assert store.snapshot().table("t").read().to_pydict() == {
@@ -458,10 +458,10 @@ def test_checks_look_at_a_bounded_number_of_updated_rows_at_a_time(spilling, mon
     values[900] = -1
 
     txn = small(store)
-    txn.update("t", "n", np.arange(1000), values)
+    txn.update_rows("t", np.arange(1000), {"n": values})
     with pytest.raises(ConstraintError, match=r"1 of them break .* is number 900 of them, with .*-1"):
         txn.commit()
-    txn.update("t", "n", [900], [1])
+    txn.update_rows("t", [900], {"n": [1]})
     txn.commit()
 
     assert max(tested) == 63
@@ -475,10 +475,10 @@ def test_primary_keys_of_updated_rows_are_compared(spilling):
         txn.append("t", {"n": range(300)})
 
     txn = small(store)
-    txn.update("t", "n", np.arange(299), np.arange(299) + 1)
+    txn.update_rows("t", np.arange(299), {"n": np.arange(299) + 1})
     with pytest.raises(ConstraintError, match="299"):
         txn.commit()
-    txn.update("t", "n", [299], [300])
+    txn.update_rows("t", [299], {"n": [300]})
     txn.commit()
 
     assert numbers(store) == [*range(1, 301)]
@@ -544,7 +544,7 @@ class Others:
         rows = [8 * (number % 10), 8 * ((number + 4) % 10)]
         values = {name: [value(name, number + row) for row in rows] for name in KINDS}
         with Store(self._store.object_store).transaction() as other:
-            other.update("t", rows=rows, values=pa.table(values, SCHEMA))
+            other.update_rows("t", rows, pa.table(values, SCHEMA))
         for name, each in values.items():
             self._model[name][rows[0]], self._model[name][rows[1]] = each
 
@@ -580,7 +580,7 @@ def test_updates_do_what_they_do_to_lists_however_little_memory_there_is(calls, 
                 name: [value(name, 7 * row + 1000 * index + at) for at, row in enumerate(rows)]
                 for name in sorted(names)
             }
-            txn.update("t", rows=rows, values=given)
+            txn.update_rows("t", rows, given)
             for name, each in given.items():
                 for row, one in zip(rows, each, strict=True):
                     model[name][row] = seen[name][row] = one
@@ -601,9 +601,9 @@ def test_pages_that_others_have_taken_out_are_rewritten_and_those_between_them_a
         txn.create_table("t", pa.schema([("n", pa.int64())]))
         txn.append("t", {"n": range(80)})
     txn = store.transaction()
-    txn.update("t", "n", np.arange(0, 80, 2), -np.arange(0, 80, 2))
+    txn.update_rows("t", np.arange(0, 80, 2), {"n": -np.arange(0, 80, 2)})
     with Store(store.object_store).transaction() as other:
-        other.update("t", "n", [1, 41], [1000, 1041])
+        other.update_rows("t", [1, 41], {"n": [1000, 1041]})
     rewritten = []
     real = rewritten_pages._rewritten
     monkeypatch.setattr(

@@ -95,7 +95,7 @@ def looks(draw: st.DrawFn) -> tuple[str, str, bool]:
 
 CHANGES: list[Look] = [
     lambda txn: txn.append("t", ROWS),
-    lambda txn: txn.update("t", "n", [0], [9]),
+    lambda txn: txn.update_rows("t", [0], {"n": [9]}),
     lambda txn: txn.truncate_table("t"),
     lambda txn: txn.create_table("new", ROWS.schema),
     lambda txn: txn.drop_table("t"),

@@ -33,8 +33,8 @@ def test_the_last_value_given_for_a_row_wins_and_older_versions_keep_theirs():
     store = store_with(TABLE, TABLE)
 
     with store.transaction() as txn:
-        txn.update("t", "n", [4, 0, 4], [10, 20, 30])
-        txn.update("t", "n", [0], [40])
+        txn.update_rows("t", [4, 0, 4], {"n": [10, 20, 30]})
+        txn.update_rows("t", [0], {"n": [40]})
 
     assert column(store) == [40, 2, 3, 1, 30, 3]
     assert column(store, version=txn.version - 1) == [1, 2, 3, 1, 2, 3]
@@ -45,8 +45,8 @@ def test_a_table_under_two_spellings_of_its_name_is_one_table():
     store = store_with(TABLE)
 
     with store.transaction() as txn:
-        txn.update("t", "n", [0], [10])
-        txn.update("default.t", "n", [1], [20])
+        txn.update_rows("t", [0], {"n": [10]})
+        txn.update_rows("default.t", [1], {"n": [20]})
 
     assert column(store) == [10, 20, 3]
     check_store(store)
@@ -69,7 +69,7 @@ def test_append_and_update_of_one_transaction_do_not_disturb_each_other():
 
     with store.transaction() as txn:
         txn.append("t", TABLE)
-        txn.update("t", "s", [1], ["new"])
+        txn.update_rows("t", [1], {"s": ["new"]})
 
     assert column(store, "s") == ["a", "new", "c", "a", None, "c"]
     check_store(store)
@@ -79,7 +79,7 @@ def test_null_may_be_written_over_a_value():
     store = store_with(TABLE)
 
     with store.transaction() as txn:
-        txn.update("t", "s", [0, 2], [None, None])
+        txn.update_rows("t", [0, 2], {"s": [None, None]})
 
     assert column(store, "s") == [None, None, None]
 
@@ -89,19 +89,19 @@ def test_a_row_that_is_not_there_cannot_be_updated(rows):
     txn = store_with(TABLE).transaction()
 
     with pytest.raises(RowOutOfRangeError):
-        txn.update("t", "n", rows, [0])
+        txn.update_rows("t", rows, {"n": [0]})
 
 
 def test_as_many_values_as_rows_are_needed():
     with pytest.raises(InvalidInputError, match="2 rows but 1 values"):
-        store_with(TABLE).transaction().update("t", "n", [0, 1], [5])
+        store_with(TABLE).transaction().update_rows("t", [0, 1], {"n": [5]})
 
 
 def test_an_update_of_no_rows_changes_nothing():
     store = store_with(TABLE)
 
     with store.transaction() as txn:
-        txn.update("t", "n", [], [])
+        txn.update_rows("t", [], {"n": []})
 
     assert column(store) == [1, 2, 3]
 
@@ -124,7 +124,7 @@ def test_a_constant_page_can_be_updated():
         txn.append("t", pa.table({"n": [4, 5]}))
 
     with store.transaction() as txn:
-        txn.update("t", "s", [4], ["e"])
+        txn.update_rows("t", [4], {"s": ["e"]})
 
     assert column(store, "s") == ["a", None, "c", None, "e"]
 
@@ -280,7 +280,7 @@ def _adds_to_what_it_has_read(txn: Transaction) -> None:
 @pytest.mark.parametrize(
     ("does", "isolation"),
     [
-        (lambda txn: txn.update("t", "n", [1], [20]), "snapshot"),
+        (lambda txn: txn.update_rows("t", [1], {"n": [20]}), "snapshot"),
         (lambda txn: txn.append("keyed", KEYED), "snapshot"),
         (_makes_a_table, "snapshot"),
         (_begins_anew, "snapshot"),
@@ -324,10 +324,10 @@ def test_exactly_once_survives_a_checkpoint():
 def test_updates_of_the_same_row_conflict_and_those_of_others_do_not():
     store = store_with(TABLE, TABLE)
     first, second, third, fourth = (store.transaction() for _ in range(4))
-    first.update("t", "n", [0], [10])
-    second.update("t", "n", [0, 1], [20, 21])
-    third.update("t", "n", [5], [30])
-    fourth.update("t", "n", [2], [40])
+    first.update_rows("t", [0], {"n": [10]})
+    second.update_rows("t", [0, 1], {"n": [20, 21]})
+    third.update_rows("t", [5], {"n": [30]})
+    fourth.update_rows("t", [2], {"n": [40]})
 
     first.commit()
     third.commit()
@@ -456,7 +456,7 @@ def test_a_row_that_is_not_there_is_told_with_its_column_and_table(store):
     with pytest.raises(RowOutOfRangeError, match=rf"{told}|Cannot find row 1000 of table 't'"):
         directory.locate_rows("n", [0, 1000])
     with pytest.raises(RowOutOfRangeError, match=told), store.transaction() as txn:
-        txn.update("t", "n", [0, 1000], [1, 2])
+        txn.update_rows("t", [0, 1000], {"n": [1, 2]})
 
 
 def test_columns_of_a_table_that_is_not_aligned_may_differ_in_length(store):

@@ -23,7 +23,7 @@ def ten() -> Store:
     """Rows 0 to 9 of version 2; row 3 of ``n`` is of version 3, rows 10 to 14 are of version 4."""
     store = store_with(numbers(0, 10))
     with store.transaction(operation="correct") as txn:
-        txn.update("t", "n", rows=[3], values=[0])
+        txn.update_rows("t", [3], {"n": [0]})
     with store.transaction(operation="more") as txn:
         txn.append("t", numbers(10, 15))
     return store
@@ -71,7 +71,7 @@ def test_a_restore_wrote_the_rows_that_it_brought_back_and_no_others(ten):
 
 def test_a_restore_wrote_the_rows_that_had_gone_beside_those_that_had_changed(ten):
     with ten.transaction() as txn:
-        txn.update("t", "n", rows=[2], values=[0])
+        txn.update_rows("t", [2], {"n": [0]})
     hand.replace_tail(ten, "t", 6, {"n": [], "s": []})
 
     restored = ten.restore(version=2)
@@ -102,7 +102,7 @@ def test_several_splices_of_one_chain_in_one_commit_are_told_apart(ten):
         txn.append("t", numbers(15, 17))
         txn.append("t", numbers(17, 18))
     with ten.transaction() as txn:
-        txn.update("t", "n", rows=[0, 12], values=[7, 7])
+        txn.update_rows("t", [0, 12], {"n": [7, 7]})
 
     assert versions(ten) == [6, *OF_N[1:12], 6, *OF_N[13:], 5, 5, 5]
 
@@ -130,7 +130,7 @@ def test_a_row_that_nobody_compacted_costs_one_commit(ten):
 def test_an_update_of_other_rows_of_its_page_costs_one_commit_more_and_no_snapshot(ten):
     for value in range(20):
         with ten.transaction() as txn:
-            txn.update("t", "n", rows=[0, 1], values=[value, value])
+            txn.update_rows("t", [0, 1], {"n": [value, value]})
     late, meter = metered(ten)
     head = late.snapshot()
     before, looks = meter.counts, len(meter.looked_for)
@@ -147,7 +147,7 @@ def test_rows_of_pages_that_were_spliced_in_one_commit_are_told_without_a_snapsh
     store = store_with(numbers(0, 400_000))
     rows = [0, 100_000, 200_000, 300_000]
     with store.transaction() as txn:
-        txn.update("t", "n", rows=rows, values=rows)
+        txn.update_rows("t", rows, {"n": rows})
     (commit,) = store._log.commits(txn.version, txn.version + 1)
     assert len(commit.records[0].splices) > 2
     late, meter = metered(store)

@@ -158,7 +158,7 @@ class OneHistory(RuleBasedStateMachine):
             st.dictionaries(st.integers(0, len(cells) - 1), values[column], min_size=1, max_size=4)
         )
         with self.transaction() as txn:
-            txn.update(name, column, list(changes), list(changes.values()))
+            txn.update_rows(name, list(changes), {column: list(changes.values())})
         for row, value in changes.items():
             cells[row] = (value, txn.version)
         self.done(txn.version)

@@ -41,7 +41,7 @@ def rows_of(store: Store, version: int | None = None, table: str = "t") -> list[
 
 def test_rows_are_what_they_were_and_the_history_stays(ten):
     with ten.transaction() as txn:
-        txn.update("t", "n", rows=[3], values=[333])
+        txn.update_rows("t", [3], {"n": [333]})
     with ten.transaction() as txn:
         txn.append("t", numbers(10, 20))
 
@@ -118,7 +118,7 @@ def test_tables_created_since_go_and_tables_dropped_since_come_back(ten):
 
 def test_a_table_that_changed_before_it_was_dropped_comes_back_as_it_was(ten):
     with ten.transaction() as txn:
-        txn.update("t", "s", rows=[0], values=["changed"])
+        txn.update_rows("t", [0], {"s": ["changed"]})
     hand.drop(ten, "t")
     ten.checkpoint()
 
@@ -245,7 +245,7 @@ def test_only_what_differs_is_described_anew():
     store = store_with(numbers(0, 200_000))
     pages = store.snapshot().table("t").pages("n")
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[100_000], values=[0])
+        txn.update_rows("t", [100_000], {"n": [0]})
 
     version = store.restore(version=2)
 
@@ -274,7 +274,7 @@ def cost_of_undoing_one_update(rows: pa.Table) -> RequestCounts:
     store = store_with(rows)
     store.checkpoint()
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[30_000], values=[0])
+        txn.update_rows("t", [30_000], {"n": [0]})
     late, meter = metered(store)
     late.snapshot()
     before = meter.counts
@@ -300,7 +300,7 @@ def test_what_undoes_many_updates_is_planned_together(monkeypatch):
             txn.append("t", numbers(0, 1000 * n))
         rows = np.arange(0, 1000 * n, 1000)
         with store.transaction() as txn:
-            txn.update("t", "n", rows=rows, values=rows + 1)
+            txn.update_rows("t", rows, {"n": rows + 1})
         late = Store(store.object_store)
         layouts.clear()
         compared.clear()
@@ -346,8 +346,8 @@ def test_inline_pages_that_are_too_many_for_a_commit_get_a_page_file(monkeypatch
 def test_more_pages_than_a_commit_can_name_are_refused_before_anything_is_written(ten, monkeypatch):
     monkeypatch.setattr(restore_module, "MAX_REMOVED_PAGES", 1)
     with ten.transaction() as txn:
-        txn.update("t", "n", rows=[0], values=[1])
-        txn.update("t", "s", rows=[0], values=["x"])
+        txn.update_rows("t", [0], {"n": [1]})
+        txn.update_rows("t", [0], {"s": ["x"]})
     late, meter = metered(ten)
 
     with pytest.raises(InvalidInputError, match=r"version 2 .*: 2 pages would be removed, and at most 1 can"):
@@ -383,7 +383,7 @@ def test_commits_that_land_while_it_is_planned_are_undone_too(ten, monkeypatch):
     planned = restore_module.plan_restore
     monkeypatch.setattr(restore_module, "plan_restore", plan)
     with ten.transaction() as txn:
-        txn.update("t", "n", rows=[0], values=[99])
+        txn.update_rows("t", [0], {"n": [99]})
 
     version = ten.restore(version=2)
 
@@ -495,7 +495,7 @@ def test_what_a_tag_kept_through_a_vacuum_can_be_restored(ten):
     ten.tag("good", version=2)
     for step in range(5):
         with ten.transaction() as txn:
-            txn.update("t", "n", rows=[step], values=[0])
+            txn.update_rows("t", [step], {"n": [0]})
         ten.checkpoint()
     ten.vacuum(retention=1)
 
@@ -508,7 +508,7 @@ def test_a_list_of_pages_that_another_writer_left_is_read_where_a_restore_needs_
     monkeypatch.setattr(placement, "MANIFEST_PAGES", 2)
     store = store_with(numbers(0, 50_000), numbers(50_000, 50_010))
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[40_000], values=[0])
+        txn.update_rows("t", [40_000], {"n": [0]})
 
     store.restore(version=3)
 

@@ -45,7 +45,7 @@ CHANGES = {
     "not null": lambda txn, _: txn.set_nullable("t", "n", False),
     "rename": lambda txn, _: (txn.rename_table("t", "u"), txn.rename_table("u", "t")),
     "rename column": lambda txn, _: txn.rename_column("t", "s", "was_s"),
-    "update": lambda txn, _: txn.update("t", "n", [0], [7]),
+    "update": lambda txn, _: txn.update_rows("t", [0], {"n": [7]}),
     "two tables": lambda txn, n: (append(txn, "t", n), append(txn, "u", n + 1), txn.drop_table("u")),
 }
 steps = st.lists(

@@ -22,7 +22,7 @@ def url(tmp_path: Path) -> str:
         txn.create_table("things", data.schema)
         txn.append("things", data)
     with store.transaction("correct") as txn:
-        txn.update("things", "id", rows=[5], values=[-5])
+        txn.update_rows("things", [5], {"id": [-5]})
     return address
 
 

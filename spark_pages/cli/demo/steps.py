@@ -236,7 +236,7 @@ def correct(tour: Tour) -> None:
         late = old.slice(old.num_rows - LATE_FLIGHTS, LATE_FLIGHTS)
         corrected = pa.array([7, 8, 9], pa.int64())
         with store.transaction("correction") as txn:
-            txn.update("flights", "dep_delay", rows=_WRONG_ROWS, values=corrected)
+            txn.update_rows("flights", _WRONG_ROWS, {"dep_delay": corrected})
             txn.append("flights", late)
         tour.expected = pa.concat_tables([_with_values(old, "dep_delay", _WRONG_ROWS, corrected), late])
         now = store.snapshot().table("flights")

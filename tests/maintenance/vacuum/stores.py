@@ -140,7 +140,7 @@ class Past:
         """Every page of the table gives way to another one."""
         rows = list(range(0, self.store.snapshot().table(table).num_rows, 4096))
         with self.store.transaction() as txn:
-            txn.update(table, "x", rows=rows, values=[value] * len(rows))
+            txn.update_rows(table, rows, {"x": [value] * len(rows)})
         self.note()
 
 

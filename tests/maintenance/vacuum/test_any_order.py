@@ -57,7 +57,7 @@ class Retention(RuleBasedStateMachine):
         self.value += 1
         rows = list(range(0, self.stores[who].snapshot().table(table).num_rows, 4096))
         with self.stores[who].transaction() as txn:
-            txn.update(table, "x", rows=rows, values=[self.value] * len(rows))
+            txn.update_rows(table, rows, {"x": [self.value] * len(rows)})
         self.done()
 
     @rule(who=WHO, table=TABLES)

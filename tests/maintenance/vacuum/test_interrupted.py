@@ -132,7 +132,7 @@ def _append(store):
 
 def _rewrite(store):
     with store.transaction() as txn:
-        txn.update("large", "x", rows=list(range(0, 20_000, 4096)), values=[9] * 5)
+        txn.update_rows("large", list(range(0, 20_000, 4096)), {"x": [9] * 5})
 
 
 def _restore(store):

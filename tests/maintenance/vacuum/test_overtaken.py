@@ -36,7 +36,7 @@ def past() -> ObjectStore:
     store.checkpoint()
     with store.transaction() as txn:
         txn.append("d", {"x": [1], "y": [1]})
-        txn.update("c", "x", rows=[3], values=[8])
+        txn.update_rows("c", [3], {"x": [8]})
     return store.object_store
 
 
@@ -129,7 +129,7 @@ def test_an_append_always_lands_and_once(past, table, catalog_too):
 @pytest.mark.parametrize(
     "stage",
     [
-        lambda txn: txn.update("b", "x", rows=[3], values=[8]),
+        lambda txn: txn.update_rows("b", [3], {"x": [8]}),
         lambda txn: txn.create_table("new", XY),
         lambda txn: txn.create_namespace("new"),
         lambda txn: txn.add_column("b", pa.field("m", pa.int64())),
@@ -174,7 +174,7 @@ def test_an_update_whose_version_a_vacuum_has_passed_is_told_of_the_vacuum(past)
     store = opened(past)
     store.snapshot()
     txn = store.transaction()
-    txn.update("a", "x", rows=[0], values=[5])
+    txn.update_rows("a", [0], {"x": [5]})
 
     overtake(past, catalog_too=False)
     with pytest.raises(CommitConflictError, match=r"\(vacuum\)") as met:
@@ -200,12 +200,12 @@ def test_an_update_lands_though_the_tree_is_gone_from_which_its_version_was_read
     store = opened(other.object_store)
     store.snapshot()
     with other.transaction() as txn:
-        txn.update("t", "x", rows=[10, 20_000, 40_000], values=[70_000, 70_001, 70_002])
+        txn.update_rows("t", [10, 20_000, 40_000], {"x": [70_000, 70_001, 70_002]})
     other.checkpoint()
     with other.transaction() as txn:
         txn.append("t", {"x": [60_001]})
     late = store.transaction()
-    late.update("t", "x", rows=[1], values=[80_000])
+    late.update_rows("t", [1], {"x": [80_000]})
 
     with other.transaction() as txn:
         txn.append("t", {"x": [60_002]})

@@ -65,7 +65,7 @@ def test_an_update_whose_pages_a_vacuum_has_deleted_is_told_of_a_conflict_and_ca
     past = eventful_past()
     late = opened(past.object_store)
     txn = late.transaction()
-    txn.update("large", "x", rows=[5], values=[7])
+    txn.update_rows("large", [5], {"x": [7]})
     read = txn.snapshot.version
     busy(past)
     past.store.vacuum(retention=1)
@@ -78,7 +78,7 @@ def test_an_update_whose_pages_a_vacuum_has_deleted_is_told_of_a_conflict_and_ca
     assert "(vacuum)" in str(failure.value)
 
     with late.transaction() as again:
-        again.update("large", "x", rows=[5], values=[7])
+        again.update_rows("large", [5], {"x": [7]})
     assert late.snapshot().version == again.version
     assert late.snapshot().table("large").take([5], ["x"]).to_pylist() == [{"x": 7}]
 
@@ -146,7 +146,7 @@ def test_a_vacuum_that_comes_at_any_request_of_a_reader_refuses_it_before_it_has
             if n == number:
                 store = opened(objects)
                 with store.transaction() as txn:
-                    txn.update("large", "x", rows=list(range(0, 20_000, 4096)), values=[9] * 5)
+                    txn.update_rows("large", list(range(0, 20_000, 4096)), {"x": [9] * 5})
                 store.checkpoint()
                 store.vacuum(retention=1, orphans=True)
 

@@ -22,7 +22,7 @@ def test_a_registered_file_stays_after_every_version_that_named_it_is_gone(key):
     with store.transaction() as txn:
         txn.directory("t").register_batch([pending("n", key, pages)])
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[1], values=[20])
+        txn.update_rows("t", [1], {"n": [20]})
     store.checkpoint()
     for number in range(3):
         with store.transaction() as txn:
@@ -58,7 +58,7 @@ def test_a_file_that_the_transaction_named_goes_when_no_version_needs_it_and_not
     assert key in keys(store)
     assert store.snapshot().table("t").read().column("n").to_pylist() == [1, 2, 3]
     with store.transaction() as txn:
-        txn.update("t", "n", rows=[1], values=[20])
+        txn.update_rows("t", [1], {"n": [20]})
 
     store.vacuum(retention=1, orphans=True)
 

@@ -73,7 +73,7 @@ def test_a_page_file_stays_while_one_of_its_pages_is_live():
     past.append("large", 1)
     (file,) = keys(past.store, "pages/")
     with past.store.transaction() as txn:
-        txn.update("large", "x", rows=[0], values=[-1])
+        txn.update_rows("large", [0], {"x": [-1]})
     past.note()
     past.append("small", 3, rows=1)
 
