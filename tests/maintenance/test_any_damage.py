@@ -133,7 +133,7 @@ def kinds(past: ObjectStore) -> dict[str, list[str]]:
     return keys_by_kind(past)
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=9)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
 def test_damage_is_named_changes_no_answer_and_is_mended_where_the_log_can_give_it_again(

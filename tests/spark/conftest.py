@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def own_history(tmp_path: Path) -> History:
-    """A store that the test may change."""
-    return build_store(str(tmp_path / "store"))
+def own_history(history: History, tmp_path: Path) -> History:
+    """A copy of the store, which the test may change."""
+    url = str(shutil.copytree(history.url, tmp_path / "store"))
+    return replace(history, url=url, store=sp.open(url))

@@ -197,12 +197,14 @@ def lost() -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_jvm_that_is_gone_is_told_as_such(lost: subprocess.CompletedProcess[str]) -> None:
     assert lost.stdout.startswith(
         "SparkFailedError: Cannot complete the work in Spark: The JVM of Spark does not answer"
     ), lost.stderr
 
 
+@pytest.mark.slow
 def test_a_session_begins_without_talk_of_its_log(lost: subprocess.CompletedProcess[str]) -> None:
     assert "log level" not in lost.stderr
 

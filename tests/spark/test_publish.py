@@ -304,6 +304,7 @@ def test_a_client_that_cleans_up_leaves_every_version_of_a_guarded_table(store: 
     ]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("published", TABLES, ids=lambda each: each.name)
 def test_publishing_goes_on_where_a_client_has_deleted_the_first_delta_commits(
     store: sp.Store, monkeypatch: pytest.MonkeyPatch, published: delta_log.DeltaTable

@@ -280,6 +280,7 @@ def test_timestamps_come_back_as_the_moments_that_they_were(spark: SparkSession,
     assert row["landed"].astimezone(UTC) == datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("option", "value"),
     [("partitions", "some"), ("partitions", "-3"), ("versionAsOf", "newest"), ("view", "colums")],

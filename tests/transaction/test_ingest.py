@@ -421,6 +421,7 @@ def test_rows_of_many_pages_of_every_type_are_updated(name, seed):
     check_store(store)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", TYPES)
 def test_every_type_comes_back_with_its_type_over_tiny_appends_updates_and_compaction(name):
     values = TYPES[name]

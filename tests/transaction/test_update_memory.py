@@ -227,7 +227,7 @@ MORE_TYPES = TYPES | {
 }
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("name", MORE_TYPES)
 def test_values_of_every_type_are_the_same_when_they_come_back(name, spilling):
     values = MORE_TYPES[name]
