@@ -63,7 +63,7 @@ def test_every_planted_bug_is_found(mutant: Mutant):
             found = search_random(mutant.scenario, mutant.seed, mutant.schedules, laid).found
 
             assert found is not None, f"{mutant.schedules} schedules did not find it"
-            shortest = shrink(found, laid, tries=100 if SLOW else 25)
+            shortest = shrink(found, laid, tries=100)
             again = play(mutant.scenario, laid, Given(parse_steps(format_steps(shortest.steps))))
 
     assert again.violation is not None
