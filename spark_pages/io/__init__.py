@@ -15,8 +15,8 @@ from spark_pages.format.pages.page_codec import EncodedPage, decode_page, encode
 from spark_pages.format.pages.page_header import PageHeader, parse_header
 from spark_pages.format.pages.paginate import plan_pages
 from spark_pages.format.statistics import page_stats, stats_of_pages
+from spark_pages.io.cache_config import CacheConfig
 from spark_pages.io.file_writer import PageFileWriter
-from spark_pages.io.page_cache import CacheConfig
 from spark_pages.io.page_handler import PageHandler
 from spark_pages.io.read_counts import CacheStats, ReadCounts, ReadTrace
 

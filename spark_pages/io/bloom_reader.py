@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import OrderedDict
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,12 +10,10 @@ from spark_pages.errors import DamageError
 from spark_pages.format.bloom import BLOCK_BYTES, Blooms, bloom_checksum
 from spark_pages.format.value_hash import Hashes
 from spark_pages.io.read_counts import ReadCounts
+from spark_pages.memory_budget import LruCache, MemoryBudget
 from spark_pages.model.page import PageKind
 from spark_pages.model.run import PageRun
 from spark_pages.storage.store import ObjectStore
-
-DEFAULT_BLOOM_BYTES = 16 << 20
-"""Filters that a process keeps."""
 
 _BATCH_BYTES = 8 << 20
 """Filters that are in memory together, beside those that are kept."""
@@ -40,18 +34,26 @@ class BloomReader:
     ----------
     store
         Where the page files are.
-    kept_bytes
-        Budget of the filters that are kept; 0 keeps none.
+    budget
+        Of the filters that are kept; 0 keeps none.
 
     Notes
     -----
     Safe to share between threads and across a fork.
     """
 
-    def __init__(self, store: ObjectStore, kept_bytes: int = DEFAULT_BLOOM_BYTES) -> None:
+    def __init__(self, store: ObjectStore, budget: MemoryBudget) -> None:
         self._store = store
-        self._kept_bytes = kept_bytes
-        self._state = _FilterCache(kept_bytes)
+        self._kept: LruCache[Place, bytes] = LruCache(budget)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the filters that are kept."""
+        return self._kept.held_bytes
+
+    def clear(self) -> None:
+        """Keep no filter."""
+        self._kept.clear()
 
     def may_contain(
         self, run: PageRun, chosen: NDArray[np.bool_], hashes: Hashes, spent: ReadCounts
@@ -99,8 +101,7 @@ class BloomReader:
 
     def _blooms(self, places: list[Place], spent: ReadCounts) -> list[bytes]:
         """The filters; an empty one in place of one that is damaged."""
-        kept = self._cache()
-        found = kept.get_many(places)
+        found = self._kept.get_many(places)
         spent.bloom_hits += len(found)
         by_path: dict[str, list[Place]] = {}
         for place in places:
@@ -111,7 +112,8 @@ class BloomReader:
             wrong = [place for place in lacking if not fetched[place]]
             if wrong:  # one wrong answer of storage is read again
                 fetched |= self._fetch(path, wrong, spent)
-            kept.put_many(fetched)
+            for place, bloom in fetched.items():
+                self._kept.put(place, bloom, len(bloom) + _ENTRY_OVERHEAD_BYTES)
             found |= fetched
         return [found[place] for place in places]
 
@@ -130,43 +132,6 @@ class BloomReader:
                 if bloom_checksum(data) == place[3]:
                     found[place] = data
         return found
-
-    def _cache(self) -> _FilterCache:
-        if self._state.pid != os.getpid():
-            self._state = _FilterCache(self._kept_bytes)
-        return self._state
-
-    def __reduce__(self) -> tuple[type[BloomReader], tuple[ObjectStore, int]]:
-        return (BloomReader, (self._store, self._kept_bytes))
-
-
-class _FilterCache:
-    """The filters used last, in one process: a fork must not inherit the lock."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self.pid = os.getpid()
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._held: OrderedDict[Place, bytes] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get_many(self, places: list[Place]) -> dict[Place, bytes]:
-        """Those of the filters that are kept."""
-        with self._lock:
-            found = {place: self._held[place] for place in places if place in self._held}
-            for place in found:
-                self._held.move_to_end(place)
-        return found
-
-    def put_many(self, found: dict[Place, bytes]) -> None:
-        """The filters are kept, and the ones used longest ago are not, as far as room is needed."""
-        with self._lock:
-            for place, bloom in found.items():
-                self._bytes += 0 if place in self._held else len(bloom) + _ENTRY_OVERHEAD_BYTES
-                self._held[place] = bloom
-            while self._bytes > self._most_bytes:
-                _, gone = self._held.popitem(last=False)
-                self._bytes -= len(gone) + _ENTRY_OVERHEAD_BYTES
 
 
 def has_bloom(run: PageRun) -> NDArray[np.bool_]:

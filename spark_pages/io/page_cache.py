@@ -1,73 +1,17 @@
-"""Page cache in memory, in two tiers: decoded pages, and the compressed bytes of pages that left the first
-tier.
-"""
+"""Page cache in memory, in two tiers: decoded pages, and stored bytes of pages."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from spark_pages.arguments import MOST_NUMBER, as_int, as_path
 from spark_pages.format.pages.lazy_page import LazyPage
-from spark_pages.io.single_flight import LoadedPage, PendingLoad
+from spark_pages.io.cache_tiers import CompressedTier, DecodedTier
+from spark_pages.io.single_flight import PendingLoad
+from spark_pages.memory_budget import CacheBudgets
 from spark_pages.model.run import PageKey
-
-READ_THREADS = 16
-"""Enough to hide the latency of an object store behind the decoding of what has come."""
-
-
-_MOST_THREADS = 1 << 12
-
-
-@dataclass(frozen=True, slots=True)
-class CacheConfig:
-    """Budgets of the page caches, and how storage is read.
-
-    Attributes
-    ----------
-    decoded_bytes
-        Uncompressed pages; 0 keeps none.
-    compressed_bytes
-        Compressed bytes of pages that left the uncompressed ones; 0 keeps none.
-    disk_path
-        A folder on a local disk that keeps pages of an object store; None keeps none. Several processes and
-        several stores may share it. Stores that are on a local disk themselves make no use of it.
-    disk_bytes
-        Most bytes in that folder.
-    threads
-        Most requests to an object store that one call has in flight. A local disk needs no more threads than
-        there are processors, and gets no more.
-    gap_bytes
-        Object stores: two pages of an object share a request if at most so many bytes lie between them. None
-        bridges the smallest gaps, as long as what is read is at most 1.1 times what was asked for.
-    """
-
-    decoded_bytes: int = 256 << 20
-    compressed_bytes: int = 256 << 20
-    disk_path: str | os.PathLike[str] | None = None
-    disk_bytes: int = 8 << 30
-    threads: int = READ_THREADS
-    gap_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("decoded_bytes", "compressed_bytes", "disk_bytes", "gap_bytes"):
-            if name != "gap_bytes" or self.gap_bytes is not None:
-                number = as_int(getattr(self, name), name, "a number of bytes", 0, MOST_NUMBER)
-                object.__setattr__(self, name, number)
-        threads = as_int(self.threads, "threads", "a number of threads", 1, _MOST_THREADS)
-        object.__setattr__(self, "threads", threads)
-        if self.disk_path is not None:
-            as_path(self.disk_path, "disk_path")
-
-
-ENTRY_OVERHEAD_BYTES = 512
-"""What an entry costs besides its bytes: its objects in Python and Arrow, about."""
 
 
 @dataclass(slots=True)
@@ -80,6 +24,8 @@ class CacheLookup:
         Decoded pages.
     packed
         Compressed bytes. The call's own pending load has to decode them.
+    in_blocks
+        Those of them that share memory with other pages.
     unread
         Pages that nobody has. The call's own pending load has to read them.
     awaited
@@ -90,6 +36,7 @@ class CacheLookup:
     packed: dict[PageKey, memoryview]
     unread: list[PageKey]
     awaited: dict[PageKey, PendingLoad]
+    in_blocks: set[PageKey] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,61 +66,70 @@ class PageCache:
 
     Parameters
     ----------
-    decoded_bytes, compressed_bytes
-        Most bytes of decompressed and of compressed pages; 0 switches a tier off.
+    budgets
+        Of decoded and of compressed pages, shared with the page caches of other stores; 0 switches a tier
+        off.
 
     Notes
     -----
     A page is in one tier at a time. Its compressed bytes stay with it in the decoded cache, on its account,
     so that to demote it is to move a reference. A page that leaves the compressed cache is dropped: pages
-    never change, and storage has it. Safe to share between threads: one lock, held for access to the maps
-    and nothing else. Source: seed 003, "Cache Hierarchy", with bytes in place of its count of ten; seed 001
-    for the pins.
+    never change, and storage has it. What scans read is kept in the compressed cache where there is free
+    room, behind all other pages: a scan evicts nothing. Safe to share between threads: one lock, held for
+    access to the maps and nothing else. Source: seed 003, "Cache Hierarchy", with bytes in place of its
+    count of ten; seed 001 for the pins.
     """
 
-    def __init__(self, decoded_bytes: int, compressed_bytes: int) -> None:
-        self._lock = threading.Lock()
-        self._decoded_budget, self._compressed_budget = max(0, decoded_bytes), max(0, compressed_bytes)
-        self._decoded: OrderedDict[PageKey, LoadedPage] = OrderedDict()
-        self._compressed: OrderedDict[PageKey, memoryview] = OrderedDict()
-        self._held: dict[PageKey, LoadedPage] = {}  # those of the decoded cache that are pinned
+    def __init__(self, budgets: CacheBudgets) -> None:
+        self._budgets = budgets
+        self._compressed = CompressedTier(budgets.compressed)
+        self._decoded = DecodedTier(budgets.decoded, self._compressed)
         self._pins: dict[PageKey, int] = {}
         self._pending: dict[PageKey, PendingLoad] = {}
         self._forgotten: set[str] = set()  # paths that were forgotten while a page of them was pinned
-        self._decoded_size = self._compressed_size = 0
-        self._decoded_hits = self._evictions = self._demotions = 0
+        self._decoded_hits = 0
         self._is_torn = False
+        budgets.compressed.join(self._compressed)
+        budgets.decoded.join(self._decoded)
 
     @property
     def keeps_packed(self) -> bool:
         """Whether compressed bytes are worth keeping with a page."""
-        return self._compressed_budget > 0
+        return self._budgets.compressed.most_bytes > 0
+
+    def spare_bytes(self) -> int:
+        """Free room of the compressed cache, for what a scan reads."""
+        with self._budgets.compressed.lock:
+            return self._budgets.compressed.free_bytes
 
     def hit(self, key: PageKey) -> pa.RecordBatch | None:
         """The decoded page, now the most recently used; None if the decoded cache does not have it."""
-        with self._lock:
-            page = self._decoded.get(key)
+        with self._budgets.decoded.lock:
+            page = self._decoded.entries.get(key)
             if page is None:
-                page = self._held.get(key)
+                page = self._decoded.pinned.get(key)
                 if page is None:
                     return None
             else:
-                self._decoded.move_to_end(key)
+                self._decoded.use(key)
             self._decoded_hits += 1
             return page.batch
 
-    def claim(self, key: PageKey, pending: PendingLoad) -> memoryview | None:
+    def claim(self, key: PageKey, pending: PendingLoad) -> tuple[memoryview, bool] | None:
         """Claim a page whose compressed bytes are there, for the pending load to decode; None for any other.
 
-        Like `lookup` for one page, without a word about why not.
+        Returns
+        -------
+        memoryview, bool
+            The bytes, and whether they have memory of their own.
         """
-        with self._lock:
-            packed = self._compressed.get(key)
-            if packed is None or key in self._pending:
+        with self._budgets.compressed.lock:
+            found = self._compressed.entries.get(key)
+            if found is None or key in self._pending:
                 return None
             pending.keys.append(key)
             self._pending[key] = pending
-            return packed
+            return found.packed, found.block is None
 
     def lookup(self, keys: Iterable[PageKey], pending: PendingLoad, touch: bool) -> CacheLookup:
         """What is there of each page; the pending load takes on those that nobody has decoded or is loading.
@@ -185,18 +141,18 @@ class PageCache:
         pending
             Of this call; must be given back by `store_loaded`, whatever happens.
         touch
-            Whether what is found counts as used, and what is in the making is to be kept; a scan leaves
-            the caches as they were.
+            Whether what is found counts as used, and what is in the making is to be kept; not for a scan.
         """
         found = CacheLookup({}, {}, [], {})
-        decoded, held, compressed, pending_loads = self._decoded, self._held, self._compressed, self._pending
-        with self._lock:
+        decoded, pinned = self._decoded.entries, self._decoded.pinned
+        compressed, pending_loads = self._compressed.entries, self._pending
+        with self._budgets.decoded.lock:
             for key in keys:
-                page = decoded.get(key) or held.get(key)
+                page = decoded.get(key) or pinned.get(key)
                 if page is not None:
                     found.ready[key] = page.content
-                    if touch and key in decoded:
-                        decoded.move_to_end(key)
+                    if touch:
+                        self._decoded.use(key)
                 elif (other := pending_loads.get(key)) is not None and not other.is_finished:
                     other.reserve()
                     found.awaited[key] = other
@@ -205,22 +161,33 @@ class PageCache:
                 else:
                     pending.keys.append(key)
                     pending_loads[key] = pending
-                    packed = compressed.get(key)
-                    if packed is None:
+                    stored = compressed.get(key)
+                    if stored is None:
                         found.unread.append(key)
                     else:
-                        found.packed[key] = packed
+                        found.packed[key] = stored.packed
+                        if stored.block is not None:
+                            found.in_blocks.add(key)
             self._decoded_hits += len(found.ready)
         return found
 
     def peek(self, keys: Iterable[PageKey]) -> tuple[set[PageKey], set[PageKey]]:
         """Which of the pages the two caches hold; nothing is counted or marked as used."""
-        with self._lock:
-            decoded = {key for key in keys if key in self._decoded or key in self._held}
-            return decoded, {key for key in keys if key in self._compressed} - decoded
+        with self._budgets.decoded.lock:
+            tier = self._decoded
+            decoded = {key for key in keys if key in tier.entries or key in tier.pinned}
+            return decoded, {key for key in keys if key in self._compressed.entries} - decoded
 
     def store_loaded(self, pending: PendingLoad, admit: bool) -> int:
-        """No other call waits for the pending load from now on; what it has loaded is kept, if `admit`.
+        """End the wait of other calls for the pending load, and keep what it has loaded.
+
+        Parameters
+        ----------
+        pending
+            The load. What nobody meant to keep goes into free room of the compressed cache, if it has brought
+            the stored bytes.
+        admit
+            Whether the pages go into the decoded cache.
 
         Returns
         -------
@@ -231,18 +198,20 @@ class PageCache:
         -----
         In one step, so that no other call finds a page neither loading nor loaded.
         """
-        with self._lock:
-            self._recover_sizes()
-            before = self._evictions
+        with self._budgets.decoded.lock:
+            self._recount_if_torn()
+            before = self._compressed.evictions
             loaded = pending.loaded
             for key in pending.keys:
                 if self._pending.get(key) is pending:
                     del self._pending[key]
                     page = loaded.get(key) if admit or key in pending.wanted else None
                     if page is not None and page.is_detached and key[0] not in pending.barred:
-                        self._put(key, page)
+                        self._decoded.put(key, page, key in self._pins)
+            for block in pending.spare:
+                self._compressed.put_spare(block, [key for key in block.pages if self._lacks(key, pending)])
             self._is_torn = False
-            return self._evictions - before
+            return self._compressed.evictions - before
 
     def pin(self, keys: Iterable[PageKey]) -> None:
         """The pages stay in the decoded cache from now on, or from when they come, until `unpin`; pins are
@@ -252,29 +221,29 @@ class PageCache:
         -----
         A page that does not fit beside the other pinned ones is not kept: the budget holds.
         """
-        with self._lock:
+        with self._budgets.decoded.lock:
             for key in keys:
                 self._pins[key] = self._pins.get(key, 0) + 1
-                page = self._decoded.pop(key, None)
+                page = self._decoded.entries.pop(key, None)
                 if page is not None:
-                    self._held[key] = page
+                    self._decoded.pinned[key] = page
 
     def unpin(self, keys: Iterable[PageKey]) -> None:
         """One pin less on each page; without any it is the last used, or goes if it was forgotten."""
-        with self._lock:
+        with self._budgets.decoded.lock:
             for key in keys:
                 left = self._pins[key] - 1
                 if left:
                     self._pins[key] = left
                     continue
                 del self._pins[key]
-                page = self._held.pop(key, None)
+                page = self._decoded.pinned.pop(key, None)
                 if page is None:
                     continue
+                self._decoded.entries[key] = page
+                self._decoded.use(key)
                 if key[0] in self._forgotten:
-                    self._decoded_size -= page.size_bytes
-                else:
-                    self._decoded[key] = page
+                    self._decoded.pop(key)
             if not self._pins:
                 self._forgotten.clear()
 
@@ -286,85 +255,46 @@ class PageCache:
         For page files that no version can reach any more. Pages of them that are being loaded are handed to
         who waits for them, and not kept. O(pages held).
         """
-        with self._lock:
-            decoded = [key for key in self._decoded if key[0] in paths]
-            packed = [key for key in self._compressed if key[0] in paths]
+        with self._budgets.decoded.lock:
+            decoded = [key for key in self._decoded.entries if key[0] in paths]
+            packed = [key for key in self._compressed.entries if key[0] in paths]
             for key in decoded:
-                self._decoded_size -= self._decoded.pop(key).size_bytes
+                self._decoded.pop(key)
             for key in packed:
-                self._drop_packed(key)
-            self._forgotten.update(key[0] for key in self._held if key[0] in paths)
+                self._compressed.pop(key)
+            self._forgotten.update(key[0] for key in self._decoded.pinned if key[0] in paths)
             for pending in set(self._pending.values()):
                 pending.barred.update(paths)
             return len(decoded) + len(packed)
 
     def clear(self) -> None:
         """Nothing is held but what is pinned; the counters stay."""
-        with self._lock:
-            self._decoded.clear()
-            self._compressed.clear()
-            self._decoded_size = sum(page.size_bytes for page in self._held.values())
-            self._compressed_size = 0
+        with self._budgets.decoded.lock:
+            self._decoded.abandon()
+            self._compressed.abandon()
 
     def counts(self) -> CacheCounts:
         """Counters and contents as of now."""
-        with self._lock:
+        with self._budgets.decoded.lock:
             return CacheCounts(
                 self._decoded_hits,
-                self._evictions,
-                self._demotions,
-                self._decoded_size,
-                self._compressed_size,
+                self._compressed.evictions,
+                self._decoded.demotions,
+                self._decoded.held_bytes,
+                self._compressed.held_bytes,
             )
 
     # What follows is called with the lock held.
 
-    def _recover_sizes(self) -> None:
+    def _lacks(self, key: PageKey, pending: PendingLoad) -> bool:
+        """Whether a page that a scan has read is in no tier, and may be."""
+        decoded = key in self._decoded.entries or key in self._decoded.pinned
+        return not decoded and key not in self._compressed.entries and key[0] not in pending.barred
+
+    def _recount_if_torn(self) -> None:
         """Pages are about to land. What was left where a signal ended that half-way is put right first."""
         if self._is_torn:
-            self._decoded_size = sum(
-                page.size_bytes for page in chain(self._decoded.values(), self._held.values())
-            )
-            self._compressed_size = sum(
-                len(packed) + ENTRY_OVERHEAD_BYTES for packed in self._compressed.values()
-            )
+            self._decoded.recount()
+            self._compressed.recount()
             self._pending = {key: each for key, each in self._pending.items() if not each.is_finished}
         self._is_torn = True
-
-    def _put(self, key: PageKey, page: LoadedPage) -> None:
-        self._drop_packed(key)
-        if page.size_bytes > self._decoded_budget:
-            self._demote(key, page)
-            return
-        while self._decoded and self._decoded_size + page.size_bytes > self._decoded_budget:
-            self._demote_oldest()
-        if self._decoded_size + page.size_bytes > self._decoded_budget:  # all else is pinned
-            self._demote(key, page)
-            return
-        (self._held if key in self._pins else self._decoded)[key] = page
-        self._decoded_size += page.size_bytes
-
-    def _demote_oldest(self) -> None:
-        key, page = self._decoded.popitem(last=False)
-        self._decoded_size -= page.size_bytes
-        self._demotions += self._demote(key, page)
-
-    def _demote(self, key: PageKey, page: LoadedPage) -> bool:
-        """Whether the compressed cache has the page now."""
-        packed = page.packed
-        size = 0 if packed is None else len(packed) + ENTRY_OVERHEAD_BYTES
-        if packed is None or size > self._compressed_budget:
-            self._evictions += 1
-            return False
-        self._drop_packed(key)
-        while self._compressed_size + size > self._compressed_budget:
-            self._drop_packed(next(iter(self._compressed)))
-            self._evictions += 1
-        self._compressed[key] = packed
-        self._compressed_size += size
-        return True
-
-    def _drop_packed(self, key: PageKey) -> None:
-        packed = self._compressed.pop(key, None)
-        if packed is not None:
-            self._compressed_size -= len(packed) + ENTRY_OVERHEAD_BYTES

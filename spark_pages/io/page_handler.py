@@ -23,8 +23,10 @@ from spark_pages.format.pages.page_codec import decode_detached, resize_batch
 from spark_pages.format.value_hash import Hashes
 from spark_pages.io.bloom_reader import BloomReader
 from spark_pages.io.bulk_read import read_numbers
+from spark_pages.io.cache_config import CacheConfig
+from spark_pages.io.cache_tiers import ENTRY_OVERHEAD_BYTES
 from spark_pages.io.disk_cache import DiskCache
-from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, CacheConfig, CacheLookup, PageCache
+from spark_pages.io.page_cache import CacheLookup, PageCache
 from spark_pages.io.page_reader import Load, PageReader, decode_into
 from spark_pages.io.read_counts import CacheStats, ReadCounts, ReadTrace
 from spark_pages.io.single_flight import LoadedPage, PendingLoad
@@ -95,7 +97,7 @@ class PageHandler:
         self._padding = padding
         self._store_id = ""
         self._state = self._fresh()
-        self.blooms = BloomReader(store)
+        self.blooms = BloomReader(store, self._config.budgets().blooms)
 
     @property
     def is_local(self) -> bool:
@@ -137,8 +139,8 @@ class PageHandler:
         pages
             Descriptors of any kind and in any order; duplicates are materialised once.
         admit
-            Whether what is found or fetched counts as used and is kept in the caches; False for large scans,
-            which leave the caches as they were.
+            Whether what is found or fetched counts as used and is kept in the caches. False for large scans:
+            they put stored bytes into free room of the compressed cache, and evict nothing.
         trace
             Receives what this call touched.
 
@@ -352,6 +354,7 @@ class PageHandler:
         """
         live = self._live()
         live.cache.clear()
+        self.blooms.clear()
         if as_flag(disk, "disk"):
             live.reader.clear_disk()
 
@@ -366,10 +369,11 @@ class PageHandler:
         """Decode a page of the compressed cache; `_get_or_load` for one page and nothing else."""
         pending = PendingLoad()
         try:
-            packed = live.cache.claim(key, pending)
-            if packed is None:
+            found = live.cache.claim(key, pending)
+            if found is None:
                 return None
-            decode_into(Load(pending, keep_packed=True, admit=True), [key], [packed], owned=True)
+            packed, owned = found
+            decode_into(Load(pending, keep_packed=True, admit=True), [key], [packed], owned=owned)
         finally:
             self._finish(live, pending, True)
         with live.lock:
@@ -400,6 +404,8 @@ class PageHandler:
         live = self._live()
         pending = PendingLoad()
         load = Load(pending, keep_packed=admit and live.cache.keeps_packed, admit=admit)
+        if not admit:
+            load.spare_bytes = live.cache.spare_bytes()
         try:
             found = live.cache.lookup(wanted, pending, admit)
             if len(found.ready) == len(wanted):
@@ -430,7 +436,9 @@ class PageHandler:
         """All pages that fall to this call are in its pending load; gives how many of them were at hand."""
         in_files = found.unread
         # By this thread alone: several take the GIL from each other, and 16 took more than twice as long.
-        decode_into(load, list(found.packed), list(found.packed.values()), owned=True)
+        for owned in (True, False):
+            some = [key for key in found.packed if (key in found.in_blocks) != owned]
+            decode_into(load, some, [found.packed[key] for key in some], owned=owned)
         at_hand = len(found.packed)
         if loose:
             in_files = [key for key in found.unread if key[0]]
@@ -483,7 +491,7 @@ class PageHandler:
             disk = DiskCache(config.disk_path, config.disk_bytes, address)
         return _Live(
             pid=os.getpid(),
-            cache=PageCache(config.decoded_bytes, config.compressed_bytes),
+            cache=PageCache(config.budgets()),
             workers=workers,
             reader=PageReader(
                 self._store, workers, gap_bytes=config.gap_bytes, disk=disk, padding=self._padding

@@ -16,13 +16,13 @@ from spark_pages.format.pages.batch_codec import decode_batch
 from spark_pages.format.pages.lazy_page import LazyPage
 from spark_pages.format.pages.page_codec import open_page
 from spark_pages.format.pages.page_header import footprint
+from spark_pages.io.cache_tiers import ENTRY_OVERHEAD_BYTES
 from spark_pages.io.disk_cache import DiskCache
 from spark_pages.io.file_writer import check_padding, padding_of
 from spark_pages.io.linux_aio import HAS_QUEUES
 from spark_pages.io.local_reads import LocalRangeReader, Read, split
-from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES
 from spark_pages.io.read_plan import ReadRange, join_spans, most_bytes, most_spans, plan_spans
-from spark_pages.io.single_flight import LoadedPage, PendingLoad
+from spark_pages.io.single_flight import LoadedPage, PendingLoad, StoredBlock
 from spark_pages.io.workers import SerialQueue, Workers
 from spark_pages.model.run import PageKey
 from spark_pages.storage.checks import check_answer, read_checked
@@ -56,14 +56,41 @@ class Load:
         Whether the compressed bytes are kept with the pages.
     admit
         Whether the pages are loaded to be kept.
+    spare_bytes
+        Stored bytes that may be kept all the same, in free room of the compressed cache.
     tally
         Requests, bytes, pages read and pages found in the disk cache, of each job that is done.
+    wrong
+        Pages of which the first answer was wrong.
     """
 
     pending: PendingLoad
     keep_packed: bool
     admit: bool
+    spare_bytes: int = 0
     tally: list[tuple[int, int, int, int]] = field(default_factory=list)
+    wrong: set[PageKey] = field(default_factory=set)
+
+    def keep_spare(self, span: ReadRange, view: memoryview, owned: bool) -> None:
+        """Keep the stored bytes of a span whose pages have been checked, if there is free room for them.
+
+        Parameters
+        ----------
+        view
+            What was read.
+        owned
+            Whether nobody else uses that memory; else the pages are copied, in one piece.
+        """
+        if not owned:
+            view = view[: span.used_stop - span.start]
+        size = len(view) + ENTRY_OVERHEAD_BYTES * len(span.keys)
+        if size > self.spare_bytes:
+            return
+        self.spare_bytes -= size
+        memory = view if owned else memoryview(bytes(view))
+        sound = [key for key in span.keys if key not in self.wrong]
+        pages = {key: memory[(first := key[1] - span.start) : first + key[3]] for key in sound}
+        self.pending.spare.append(StoredBlock(len(memory), pages))
 
 
 class PageReader:
@@ -222,6 +249,8 @@ class PageReader:
         with closing(self._checked(self._local.read(spans, load.pending), load)) as read:
             for together in read:
                 decode_into(load, *packed_pages(together), False, partial(self.reread, load=load))
+                for span, view in together:
+                    load.keep_spare(span, view, owned=False)
 
     def _checked(self, read: Iterator[Read], load: Load) -> Generator[Read, None, None]:
         """What was read, counted, and its padding looked at."""
@@ -258,6 +287,7 @@ class PageReader:
         """Read header and payload of one page again, of which the first answer was wrong."""
         path, offset, _, actual_len, _, _ = key
         load.tally.append((1, actual_len, 0, 0))
+        load.wrong.add(key)
         return memoryview(self._store.get_range(path, offset, actual_len))
 
     def _check_paddings(self, read: Read, load: Load) -> None:
@@ -293,6 +323,7 @@ class PageReader:
             if not second:
                 load.tally.append((1, len(view), 0, 0))
                 second.append(memoryview(self._answer(span.path, span.start, len(view))))
+            load.wrong.add(key)
             again[key] = second[0][place(key)]
             return again[key]
 
@@ -301,6 +332,7 @@ class PageReader:
         if self._disk is not None and load.admit:
             for key in span.keys:
                 self._disk.put(key, again.get(key, view[place(key)]))
+        load.keep_spare(span, view, owned=True)
 
     def _read_disk_cache(self, disk: DiskCache, keys: Sequence[PageKey], load: Load) -> list[PageKey]:
         """Decode what the disk cache has; gives the rest. What is damaged there is as good as missing."""
@@ -320,6 +352,8 @@ class PageReader:
                     disk.drop(key)
                 else:
                     load.pending.complete(key, kept)
+                    place = ReadRange(key[0], key[1], key[1] + key[3], key[1] + key[3], [key])
+                    load.keep_spare(place, packed, owned=True)
                     hits += 1
         load.tally.append((0, 0, 0, hits))
         return [key for key in keys if key not in load.pending.loaded] if hits else list(keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -27,11 +27,14 @@ class LoadedPage:
     packed
         Header and payload as stored, for the compressed cache; None where nobody wants them, or they can be
         had for nothing from the descriptor.
+    used
+        When it was used last, by `MemoryBudget.tick`.
     """
 
     content: pa.RecordBatch | LazyPage
     size_bytes: int
     packed: memoryview | None
+    used: int = 0
 
     @property
     def batch(self) -> pa.RecordBatch:
@@ -50,6 +53,25 @@ class LoadedPage:
         return not isinstance(self.content, LazyPage) or len(self.content.block.where) == 1
 
 
+@dataclass(slots=True, eq=False)
+class StoredBlock:
+    """Stored bytes of pages that a scan has read together, in memory of their own.
+
+    Attributes
+    ----------
+    memory_bytes
+        What that memory takes.
+    pages
+        Header and payload of each page.
+    keys
+        Those of the pages that the compressed cache holds.
+    """
+
+    memory_bytes: int
+    pages: dict[PageKey, memoryview]
+    keys: set[PageKey] = field(default_factory=set)
+
+
 class PendingLoad:
     """Pages that one call has taken on to load.
 
@@ -66,15 +88,18 @@ class PendingLoad:
         Pages that a waiting call wants to be kept, even if the loading one does not.
     barred
         Paths that were forgotten meanwhile: their pages must not be kept.
+    spare
+        Stored bytes of pages that nobody meant to keep, for free room of the compressed cache.
     """
 
-    __slots__ = ("_changed", "_ended", "_failed", "barred", "keys", "loaded", "wanted")
+    __slots__ = ("_changed", "_ended", "_failed", "barred", "keys", "loaded", "spare", "wanted")
 
     def __init__(self) -> None:
         self.keys: list[PageKey] = []
         self.loaded: dict[PageKey, LoadedPage] = {}
         self.wanted: set[PageKey] = set()
         self.barred: set[str] = set()
+        self.spare: list[StoredBlock] = []
         self._failed: dict[PageKey, Exception] = {}
         self._changed: threading.Condition | None = None
         self._ended = False

@@ -20,6 +20,7 @@ from spark_pages.format.pages.page_header import encode_header, parse_header
 from spark_pages.io import Codec, LazyPage, encode_page, page_reader
 from spark_pages.io.page_cache import PageCache
 from spark_pages.io.single_flight import LoadedPage, PendingLoad
+from spark_pages.memory_budget import CacheBudgets
 from spark_pages.model.page import PAGE_HEADER_SIZE
 from spark_pages.model.run import PageKey
 from spark_pages.query.concat import assemble
@@ -285,7 +286,7 @@ def test_a_page_that_another_call_wants_is_kept_without_its_neighbours():
     pages = pages_of([COUNTING] * 5)
     keys = keys_of(pages)
     block = opened(pages)
-    cache = PageCache(1 << 20, 0)
+    cache = PageCache(CacheBudgets(1 << 20))
     pending = PendingLoad()
     cache.lookup(keys, pending, touch=False)
     for key, page in zip(keys, block, strict=True):

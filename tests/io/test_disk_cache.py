@@ -416,7 +416,8 @@ def test_two_processes_share_a_folder_and_both_read_right(tmp_path, folder):
         pages = write_pages(store, ARRAYS)
         wrong = hits = 0
         for _ in range(10):
-            handler = PageHandler(store, CacheConfig(0, 0, sys.argv[1], int(sys.argv[2])))
+            config = CacheConfig(0, 0, disk_path=sys.argv[1], disk_bytes=int(sys.argv[2]))
+            handler = PageHandler(store, config)
             for page, array in zip(pages, ARRAYS):
                 wrong += values([handler.get_page(page), handler.get_page(page)]) != [array, array]
             hits += handler.stats().disk_hits

@@ -86,9 +86,9 @@ def test_a_child_forked_inside_a_pinned_block_leaves_it_in_peace(store, pages):
 
     block = handler.pinned(pages[:3])
     block.__enter__()
-    handler._state.cache._lock.acquire()
+    handler._state.cache._budgets.decoded.lock.acquire()
     code = in_child(lambda: leave(block))
-    handler._state.cache._lock.release()
+    handler._state.cache._budgets.decoded.lock.release()
     block.__exit__(None, None, None)
 
     assert code == 0

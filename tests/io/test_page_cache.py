@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, PageCache
-from spark_pages.io.single_flight import LoadedPage, PendingLoad
+from spark_pages.io.cache_tiers import ENTRY_OVERHEAD_BYTES, DecodedTier
+from spark_pages.io.page_cache import PageCache
+from spark_pages.io.single_flight import LoadedPage, PendingLoad, StoredBlock
+from spark_pages.memory_budget import CacheBudgets
 from tests.io.strategies import steady
 
 BATCH = pa.record_batch({"data": pa.array([1])})
@@ -48,7 +50,7 @@ def has(cache: PageCache, *numbers: int, path: str = "a") -> str:
 
 
 def test_the_least_recently_used_page_leaves_the_decoded_cache_for_the_compressed_one():
-    cache = PageCache(2 * WHOLE, 10 * WHOLE)
+    cache = PageCache(CacheBudgets(2 * WHOLE, 10 * WHOLE))
     put(cache, 1, 2)
     cache.hit(key(1))
 
@@ -61,7 +63,7 @@ def test_the_least_recently_used_page_leaves_the_decoded_cache_for_the_compresse
 
 
 def test_a_page_that_comes_back_from_the_compressed_cache_is_in_one_tier_only():
-    cache = PageCache(WHOLE, 10 * WHOLE)
+    cache = PageCache(CacheBudgets(WHOLE, 10 * WHOLE))
     put(cache, 1, 2)
 
     put(cache, 1)
@@ -71,7 +73,7 @@ def test_a_page_that_comes_back_from_the_compressed_cache_is_in_one_tier_only():
 
 
 def test_what_leaves_the_compressed_cache_has_left_memory():
-    cache = PageCache(WHOLE, PACKED + ENTRY_OVERHEAD_BYTES)
+    cache = PageCache(CacheBudgets(WHOLE, PACKED + ENTRY_OVERHEAD_BYTES))
 
     put(cache, 1, 2, 3)
 
@@ -80,7 +82,7 @@ def test_what_leaves_the_compressed_cache_has_left_memory():
 
 
 def test_a_page_without_compressed_bytes_is_not_demoted():
-    cache = PageCache(WHOLE, 10 * WHOLE)
+    cache = PageCache(CacheBudgets(WHOLE, 10 * WHOLE))
     put(cache, 1, packed=False)
 
     put(cache, 2)
@@ -89,7 +91,7 @@ def test_a_page_without_compressed_bytes_is_not_demoted():
 
 
 def test_a_page_too_large_for_the_decoded_cache_is_kept_compressed_and_displaces_nothing():
-    cache = PageCache(2 * WHOLE, 10 * WHOLE)
+    cache = PageCache(CacheBudgets(2 * WHOLE, 10 * WHOLE))
     put(cache, 1)
     pending = PendingLoad()
     cache.lookup([key(2)], pending, True)
@@ -100,7 +102,7 @@ def test_a_page_too_large_for_the_decoded_cache_is_kept_compressed_and_displaces
 
 
 def test_a_scan_neither_keeps_pages_nor_changes_the_order_of_use():
-    cache = PageCache(2 * WHOLE, 0)
+    cache = PageCache(CacheBudgets(2 * WHOLE, 0))
     put(cache, 1, 2)
 
     put(cache, 1, 5, 6, 7, admit=False)
@@ -110,7 +112,7 @@ def test_a_scan_neither_keeps_pages_nor_changes_the_order_of_use():
 
 
 def test_a_scan_does_not_promote_what_it_finds_compressed():
-    cache = PageCache(WHOLE, 10 * WHOLE)
+    cache = PageCache(CacheBudgets(WHOLE, 10 * WHOLE))
     put(cache, 1, 2)
 
     put(cache, 1, admit=False)
@@ -119,7 +121,7 @@ def test_a_scan_does_not_promote_what_it_finds_compressed():
 
 
 def test_a_page_that_a_scan_loads_is_kept_if_another_call_waits_for_it_to_keep_it():
-    cache = PageCache(2 * WHOLE, 0)
+    cache = PageCache(CacheBudgets(2 * WHOLE, 0))
     scan, reader = PendingLoad(), PendingLoad()
     cache.lookup([key(1), key(2)], scan, False)
 
@@ -133,7 +135,7 @@ def test_a_page_that_a_scan_loads_is_kept_if_another_call_waits_for_it_to_keep_i
 
 
 def test_a_pinned_page_outlives_what_is_used_later():
-    cache = PageCache(2 * WHOLE, 0)
+    cache = PageCache(CacheBudgets(2 * WHOLE, 0))
     put(cache, 1)
     cache.pin([key(1)])
 
@@ -143,7 +145,7 @@ def test_a_pinned_page_outlives_what_is_used_later():
 
 
 def test_pins_are_counted():
-    cache = PageCache(WHOLE, 0)
+    cache = PageCache(CacheBudgets(WHOLE, 0))
     put(cache, 1)
     cache.pin([key(1)])
     cache.pin([key(1)])
@@ -158,7 +160,7 @@ def test_pins_are_counted():
 
 
 def test_a_page_pinned_before_it_is_loaded_is_pinned_when_it_comes():
-    cache = PageCache(2 * WHOLE, 0)
+    cache = PageCache(CacheBudgets(2 * WHOLE, 0))
     cache.pin([key(1)])
     put(cache, 1)
 
@@ -168,7 +170,7 @@ def test_a_page_pinned_before_it_is_loaded_is_pinned_when_it_comes():
 
 
 def test_pinned_pages_hold_the_budget_too():
-    cache = PageCache(2 * WHOLE, 0)
+    cache = PageCache(CacheBudgets(2 * WHOLE, 0))
     cache.pin([key(1), key(2), key(3)])
 
     put(cache, 1, 2, 3)
@@ -178,7 +180,7 @@ def test_pinned_pages_hold_the_budget_too():
 
 
 def test_the_pages_of_a_forgotten_file_are_gone_from_both_tiers():
-    cache = PageCache(WHOLE, 10 * WHOLE)
+    cache = PageCache(CacheBudgets(WHOLE, 10 * WHOLE))
     put(cache, 1, 2)
     put(cache, 3, path="b")
 
@@ -189,7 +191,7 @@ def test_the_pages_of_a_forgotten_file_are_gone_from_both_tiers():
 
 
 def test_a_pinned_page_of_a_forgotten_file_goes_with_its_last_pin():
-    cache = PageCache(5 * WHOLE, 0)
+    cache = PageCache(CacheBudgets(5 * WHOLE, 0))
     put(cache, 1)
     cache.pin([key(1)])
 
@@ -201,7 +203,7 @@ def test_a_pinned_page_of_a_forgotten_file_goes_with_its_last_pin():
 
 
 def test_a_page_that_is_being_loaded_while_its_file_is_forgotten_is_not_kept():
-    cache = PageCache(5 * WHOLE, 5 * WHOLE)
+    cache = PageCache(CacheBudgets(5 * WHOLE, 5 * WHOLE))
     pending = PendingLoad()
     cache.lookup([key(1)], pending, True)
 
@@ -213,21 +215,21 @@ def test_a_page_that_is_being_loaded_while_its_file_is_forgotten_is_not_kept():
 
 
 def test_a_signal_while_pages_land_leaves_no_wrong_sizes_and_no_page_behind(monkeypatch):
-    cache, pending, landed = PageCache(3 * WHOLE, 0), PendingLoad(), []
+    cache, pending, landed = PageCache(CacheBudgets(3 * WHOLE, 0)), PendingLoad(), []
     cache.lookup([key(number) for number in range(4)], pending, True)
     for each in pending.keys:
         pending.complete(each, LoadedPage(pa.record_batch({"data": pa.array([1])}), WHOLE, None))
     last = weakref.ref(pending.loaded[key(3)].content)
-    real = PageCache._put
+    real = DecodedTier.put
 
     def signal_behind_the_second(self, *page):
         real(self, *page)
         landed.append(page)
         if len(landed) == 2:
-            self._decoded_size -= WHOLE  # it came before the last line
+            self.held_bytes -= WHOLE  # it came before the last line
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(PageCache, "_put", signal_behind_the_second)
+    monkeypatch.setattr(DecodedTier, "put", signal_behind_the_second)
     with pytest.raises(KeyboardInterrupt):
         cache.store_loaded(pending, True)
     pending.finish()
@@ -243,7 +245,7 @@ def test_a_signal_while_pages_land_leaves_no_wrong_sizes_and_no_page_behind(monk
 @steady
 @given(steps, st.integers(0, 5 * WHOLE), st.integers(0, 5 * PACKED))
 def test_the_budgets_hold_and_the_sizes_add_up_whatever_is_done(steps, decoded_bytes, compressed_bytes):
-    cache = PageCache(decoded_bytes, compressed_bytes)
+    cache = PageCache(CacheBudgets(decoded_bytes, compressed_bytes))
     pins: list[int] = []
     for what, number in steps:
         if what in ("load", "scan"):
@@ -266,3 +268,126 @@ def test_the_budgets_hold_and_the_sizes_add_up_whatever_is_done(steps, decoded_b
         assert (
             counts.compressed_bytes == (PACKED + ENTRY_OVERHEAD_BYTES) * held.count("C") <= compressed_bytes
         )
+
+
+def scan(cache: PageCache, *numbers: int) -> None:
+    """The pages go through the cache as a scan takes them, which has read those that it lacks together."""
+    pending = PendingLoad()
+    found = cache.lookup([key(number) for number in numbers], pending, False)
+    memory = memoryview(bytes(PACKED * len(found.unread)))
+    parts = {each: memory[n * PACKED : (n + 1) * PACKED] for n, each in enumerate(found.unread)}
+    for each in pending.keys:
+        pending.complete(each, LoadedPage(BATCH, WHOLE, None))
+    pending.spare += [StoredBlock(len(memory), parts)] if parts else []
+    cache.store_loaded(pending, False)
+    pending.finish()
+
+
+BLOCK = 3 * (PACKED + ENTRY_OVERHEAD_BYTES)
+"""What three scanned pages take together."""
+
+
+def test_what_a_scan_has_read_is_found_compressed_by_the_next_one():
+    cache = PageCache(CacheBudgets(WHOLE, BLOCK))
+
+    scan(cache, 1, 2, 3)
+
+    assert has(cache, 1, 2, 3) == "CCC"
+    assert cache.counts().compressed_bytes == BLOCK
+
+
+def test_a_scan_evicts_nothing_where_there_is_no_free_room():
+    cache = PageCache(CacheBudgets(WHOLE, BLOCK))
+    put(cache, 1, 2)
+
+    scan(cache, 3, 4, 5)
+
+    assert has(cache, 1, 2, 3, 4, 5) == "CU---"
+    assert cache.counts().evictions == 0
+
+
+def test_what_a_scan_left_goes_before_what_point_reads_used_and_with_all_of_its_memory():
+    cache = PageCache(CacheBudgets(WHOLE, BLOCK + PACKED + ENTRY_OVERHEAD_BYTES))
+    put(cache, 1, 2)
+    scan(cache, 3, 4, 5)
+
+    put(cache, 6)
+
+    assert has(cache, 1, 2, 3, 4, 5, 6) == "CC---U"
+    assert cache.counts().compressed_bytes == 2 * (PACKED + ENTRY_OVERHEAD_BYTES)
+
+
+def test_the_memory_of_scanned_pages_counts_until_the_last_of_them_is_gone():
+    cache = PageCache(CacheBudgets(5 * WHOLE, BLOCK))
+    scan(cache, 1, 2, 3)
+
+    put(cache, 1, 2)
+    both_promoted = cache.counts().compressed_bytes
+    put(cache, 3)
+
+    assert (both_promoted, cache.counts().compressed_bytes) == (3 * PACKED + ENTRY_OVERHEAD_BYTES, 0)
+    assert has(cache, 1, 2, 3) == "UUU"
+
+
+def test_stores_that_share_a_budget_evict_what_any_of_them_used_longest_ago():
+    budgets = CacheBudgets(2 * WHOLE, 0)
+    one, other = PageCache(budgets), PageCache(budgets)
+    put(one, 1)
+    put(other, 2)
+    one.hit(key(1))
+
+    put(other, 3)
+
+    assert (has(one, 1), has(other, 2, 3)) == ("U", "-U")
+
+
+def test_a_cache_that_is_dropped_gives_its_bytes_back():
+    budgets = CacheBudgets(2 * WHOLE, 0)
+    one, other = PageCache(budgets), PageCache(budgets)
+    put(one, 1, 2)
+
+    del one
+    put(other, 3, 4)
+
+    assert has(other, 3, 4) == "UU"
+
+
+kinds = st.sampled_from(["load", "scan", "pin", "unpin", "forget", "clear", "drop"])
+moves = st.lists(st.tuples(kinds, keys, st.booleans()), max_size=40)
+
+
+@steady
+@given(moves, st.integers(0, 5 * WHOLE), st.integers(0, 9 * PACKED))
+def test_many_stores_stay_within_the_budgets_together_and_the_sizes_add_up(moves, decoded, compressed):
+    budgets = CacheBudgets(decoded, compressed)
+    caches = [PageCache(budgets), PageCache(budgets)]
+    pins: list[tuple[PageCache, int]] = []
+    for what, number, which in moves:
+        cache = caches[which]
+        if what == "load":
+            put(cache, number, number + 1)
+        elif what == "scan":
+            scan(cache, *range(number, number + 3))
+        elif what == "pin":
+            pins.append((cache, number))
+            cache.pin([key(number)])
+        elif what == "unpin" and pins:
+            pinned, last = pins.pop()
+            pinned.unpin([key(last)])
+        elif what == "forget":
+            cache.forget({"a"})
+        elif what == "clear":
+            cache.clear()
+        elif what == "drop" and not pins:
+            caches[which] = PageCache(budgets)
+
+        counts = [each.counts() for each in caches]
+        held = [(each.decoded_bytes, each.compressed_bytes) for each in counts]
+        for each in caches:
+            each._decoded.recount()
+            each._compressed.recount()
+        again = [each.counts() for each in caches]
+
+        assert sum(each.decoded_bytes for each in counts) <= decoded
+        assert sum(each.compressed_bytes for each in counts) <= compressed
+        assert held == [(each.decoded_bytes, each.compressed_bytes) for each in again]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
 import threading
 from dataclasses import replace
 
@@ -11,8 +12,9 @@ import pytest
 
 from spark_pages.errors import DamageError, ObjectNotFoundError
 from spark_pages.io import CacheStats, PageBatch, PageHandler, ReadTrace
+from spark_pages.io.local_reads import LocalRangeReader
 from spark_pages.model.added_pages import NewPage, page_batches
-from spark_pages.model.page import PageKind, PageStats
+from spark_pages.model.page import PAGE_HEADER_SIZE, PageKind, PageStats
 from spark_pages.model.run import PageRun, key_of
 from spark_pages.query.concat import as_array
 from tests.io.fakes import FolderStore, MemoryStore, constant_page, inline_page, write_pages
@@ -88,16 +90,75 @@ def test_a_page_that_left_the_decoded_cache_is_decompressed_from_the_compressed_
     assert handler.stats() - before == CacheStats(compressed_hits=6)
 
 
-def test_a_scan_that_admits_nothing_leaves_the_caches_as_they_were(store, pages):
+def test_a_scan_leaves_decoded_pages_as_they_were_and_its_second_run_asks_storage_for_nothing(store, pages):
     handler = PageHandler(store)
     handler.get_page(pages[0])
     before = handler.stats()
 
     found = handler.get_pages(pages, admit=False)
-
     after = handler.stats() - before
+    again = handler.get_pages(pages, admit=False)
+
+    assert values(found) == values(again) == [array.to_pylist() for array in ARRAYS]
+    assert (after.decoded_bytes, after.decoded_hits, after.misses) == (0, 1, 5)
+    assert handler.stats() - before - after == CacheStats(decoded_hits=1, compressed_hits=5)
+
+
+def test_a_scan_without_free_room_keeps_and_evicts_nothing(store, pages):
+    handler = PageHandler(store, decoded_bytes=1 << 20, compressed_bytes=1)
+    handler.get_page(pages[0])
+
+    handler.get_pages(pages, admit=False)
+
+    assert (handler.stats().compressed_bytes, handler.stats().evictions) == (0, 0)
+
+
+def test_a_page_that_a_point_read_takes_from_a_scan_has_memory_of_its_own(store, pages):
+    handler = PageHandler(store)
+    handler.get_pages(pages, admit=False)
+    scanned = handler.stats().compressed_bytes
+
+    found = [handler.get_page(page) for page in pages]
+
+    held = [handler._state.cache._decoded.entries[key_of(page)] for page in pages]
     assert values(found) == [array.to_pylist() for array in ARRAYS]
-    assert (after.decoded_bytes, after.compressed_bytes, after.decoded_hits, after.misses) == (0, 0, 1, 5)
+    assert [len(each.packed.obj) for each in held] == [page.actual_len for page in pages]
+    assert (handler.stats().compressed_bytes, scanned > 0) == (0, True)
+
+
+def test_the_result_of_a_scan_does_not_hold_on_to_what_was_read_with_it(store, pages):
+    handler = PageHandler(store)
+    handler.get_pages(pages, admit=False)
+    entries = handler._state.cache._compressed.entries.values()
+    stored = list({id(page.block): page.packed.obj for page in entries}.values())
+    del entries
+
+    found = handler.get_pages(pages, admit=False)
+    handler.clear()
+
+    assert values(found) == [array.to_pylist() for array in ARRAYS]
+    only_listed = [bytes(1000)]
+    assert {sys.getrefcount(each) for each in stored} == {sys.getrefcount(each) for each in only_listed}
+
+
+def test_a_page_that_came_wrong_at_first_is_not_kept_by_a_scan_as_it_came(tmp_path, monkeypatch):
+    store = FolderStore(tmp_path)
+    pages = write_pages(store, ARRAYS)
+    real = LocalRangeReader.read
+
+    def flip(self, spans, pending):
+        for together in real(self, spans, pending):
+            for _, view in together:
+                view[PAGE_HEADER_SIZE] ^= 1
+            yield together
+
+    monkeypatch.setattr(LocalRangeReader, "read", flip)
+    handler = PageHandler(store)
+
+    handler.get_pages(pages, admit=False)
+    monkeypatch.undo()
+
+    assert values(handler.get_pages(pages, admit=False)) == [array.to_pylist() for array in ARRAYS]
 
 
 def test_a_trace_tells_which_pages_one_question_touched(store, pages):
@@ -242,7 +303,7 @@ def test_a_cached_page_does_not_hold_on_to_the_whole_run_it_was_read_with(store,
 
     handler.get_pages(pages)
 
-    held = [handler._state.cache._decoded[key_of(page)] for page in pages]
+    held = [handler._state.cache._decoded.entries[key_of(page)] for page in pages]
     assert [len(each.packed.obj) for each in held] == [page.actual_len for page in pages]
     assert sum(each.size_bytes for each in held) == handler.stats().decoded_bytes
 
@@ -266,14 +327,14 @@ def test_many_threads_get_the_same_pages(store, pages):
 def test_a_forked_child_reads_on_its_own(store, pages):
     handler = PageHandler(store)
     handler.get_pages([pages[0], pages[2], pages[4]])
-    handler._state.cache._lock.acquire()  # as another thread might at the moment of the fork
+    handler._state.cache._budgets.decoded.lock.acquire()  # as another thread might at the moment of the fork
 
     child = os.fork()
     if child == 0:
         signal.alarm(120)  # a child that waits for a lock for ever must not hang the run
         found = handler.get_pages(pages)
         os._exit(0 if values(found) == [a.to_pylist() for a in ARRAYS] and handler.stats().misses == 6 else 1)
-    handler._state.cache._lock.release()
+    handler._state.cache._budgets.decoded.lock.release()
 
     assert os.waitpid(child, 0)[1] == 0
 
