@@ -129,7 +129,7 @@ _registry_lock = threading.Lock()
 
 
 def shared_budgets(*most_bytes: int) -> CacheBudgets:
-    """The budgets of this process with these sizes, in the order of `CacheBudgets`.
+    """Return the budgets of this process with these sizes, in the order of `CacheBudgets`.
 
     Notes
     -----
@@ -177,7 +177,7 @@ class LruCache(Generic[Key, Value]):
         budget.join(self)
 
     def get(self, key: Key) -> Value | None:
-        """The value, now the most recently used; None if it is not cached."""
+        """Return the value, now the most recently used, or None."""
         with self._budget.lock:
             return self._use(key)
 
