@@ -6,7 +6,7 @@ of the versions into tasks and micro-batches gives the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -65,6 +65,15 @@ class Feed:
     url: str
     granularity: Granularity
     table_id: int | None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the batches."""
+        return FEED_SCHEMAS[self.granularity]
+
+    def batches(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Read as `read` does, as batches."""
+        yield from self.read(start, end).cast(self.schema).to_batches()
 
     def read(self, start: int, end: int) -> pa.Table:
         """Read what each commit from version `start` to `end`, both included, changed.

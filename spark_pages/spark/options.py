@@ -4,7 +4,7 @@
 |---|---|---|
 | ``path`` | all | address of the store, the argument of ``load``, ``save`` and ``start`` |
 | ``profile`` | all | storage options by name, see `spark_pages.storage.profiles` |
-| ``view`` | reading | ``rows`` (default) or another of `VIEW_NAMES`; of streams ``changes`` alone |
+| ``view`` | reading | ``rows`` (default) or another of `VIEW_NAMES`; of streams ``rows`` or ``changes`` |
 | ``table`` | all but the views ``history`` and ``segments`` | the table |
 | ``versionAsOf``, ``timestampAsOf``, ``tag`` | reading | which version; the newest by default |
 | ``columns`` | view ``rows`` | names parted by commas, in backquotes where they hold one |
@@ -12,6 +12,7 @@
 | ``partitions`` | view ``rows`` | number of tasks |
 | ``nullability`` | view ``rows`` | ``declared`` (default) or ``inferred``: by what the version holds |
 | ``granularity`` | ``changes`` | ``rows`` (default) or ``pages`` |
+| ``values`` | ``changes`` of one table | ``true``: changed rows with their values |
 | ``startingVersion``, ``endingVersion`` | ``changes`` | first and last version that is told |
 | ``maxVersionsPerTrigger`` | streams | most versions of a micro-batch |
 | ``createTable`` | writing | whether a table that is not there is made |
@@ -46,17 +47,21 @@ _EVERYWHERE = ("path", "profile", "serialization.format")
 _OF_A_VERSION = ("view", "table", "versionAsOf", "timestampAsOf", "tag")
 _OF_VIEWS = {
     "rows": ("columns", "filter", "partitions", "nullability"),
-    "changes": ("granularity", "startingVersion", "endingVersion"),
+    "changes": ("granularity", "values", "startingVersion", "endingVersion"),
 }
 _OF_USES = {
     "a stream that is read": (
-        "view", "table", "granularity", "startingVersion", "endingVersion", "maxVersionsPerTrigger",
+        "view", "table", "granularity", "values", "startingVersion", "endingVersion", "maxVersionsPerTrigger",
+    ),
+    "a stream of rows": (
+        "view", "table", "columns", "startingVersion", "endingVersion", "maxVersionsPerTrigger",
     ),
     "a write": ("table", "createTable", "tableProperties", "appId", "appVersion"),
     "a stream that is written": (
         "table", "createTable", "tableProperties", "checkpointLocation", "queryName", "outputMode",
     ),
 }  # fmt: skip
+STREAM_USES = {"changes": "a stream that is read", "rows": "a stream of rows"}
 _NEWEST = "Rows are written on the newest version: leave it out."
 _WHOLE_ROWS = "A write takes whole rows: write to the table itself, or to a view without this option."
 _WHY_NOT = {
@@ -107,8 +112,8 @@ class ViewQuery:
         One of `VIEW_NAMES`, and the version that it is shown as of.
     table
         Of this table only; None shows all.
-    starting, ending, granularity
-        Of ``changes``: versions, both inclusive, and ``rows`` or ``pages``.
+    starting, ending, granularity, values
+        Of ``changes``: versions, both inclusive, ``rows`` or ``pages``, and whether rows come with values.
     """
 
     view: str
@@ -117,6 +122,7 @@ class ViewQuery:
     starting: int | None = None
     ending: int | None = None
     granularity: str = "rows"
+    values: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +213,7 @@ class SourceOptions:
             )
         view = self.query(0).view
         known = [*_OF_A_VERSION, *_OF_VIEWS.get(view, ())]
-        if view == "changes":
-            known += _OF_USES["a stream that is read"]
+        known += _OF_USES[STREAM_USES[view]] if view in STREAM_USES else ()
         self._check(f"the view {view!r}", known)
 
     def check_use(self, use: str) -> None:
@@ -266,7 +271,24 @@ class SourceOptions:
             self.number("startingVersion"),
             self.number("endingVersion"),
             check_granularity(self._text("granularity")),
+            self._values(),
         )
+
+    def _values(self) -> bool:
+        """Whether changed rows are wanted with their values, of a table that is named."""
+        if not self._flag("values"):
+            return False
+        if self._text("granularity") is not None:
+            raise InvalidInputError(
+                "Cannot use granularity together with values: rows come whole.",
+                hint="Leave granularity out, or pass values=false.",
+            )
+        if not self._text("table"):
+            raise InvalidInputError(
+                "Cannot read changed values: no table was named.",
+                hint='Name it with `.option("table", "…")`.',
+            )
+        return True
 
     def write(self, operation: str) -> WriteOptions:
         """How rows are to be written."""

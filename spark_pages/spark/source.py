@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -25,34 +25,23 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
-from spark_pages.catalog.resolve import find_columns, find_table
-from spark_pages.changes.feed import find_table_id
+from spark_pages.catalog.resolve import find_columns
 from spark_pages.errors import (
     InvalidInputError,
     SparkPagesError,
-    StoreReplacedError,
-    TableNotFoundError,
-    VersionNotFoundError,
 )
-from spark_pages.log.log import Log
-from spark_pages.model.ids import TableId
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
 from spark_pages.query.table_names import spelled
-from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import check_precision, schema_of_rows, spark_schema, to_spark
-from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_granularity, first_changes, split_versions
-from spark_pages.spark.options import SourceOptions, ViewQuery, WriteOptions
+from spark_pages.spark.feed import split_versions, version_range
+from spark_pages.spark.options import STREAM_USES, SourceOptions, ViewQuery, WriteOptions
 from spark_pages.spark.rows import RowsReader, may_be_null
-from spark_pages.spark.serialization import objects_of, store_of
+from spark_pages.spark.serialization import store_of
+from spark_pages.spark.streams import ChangeStream, RefusedStream, TableStream
+from spark_pages.spark.value_feed import ChangedRows
 from spark_pages.spark.views import VIEWS, ViewPartition, ViewReader
 from spark_pages.spark.worker_boundary import worker_boundary
 from spark_pages.spark.writing import TaskRows, WritePlan, commit_write, plan_write, write_task
@@ -91,6 +80,8 @@ class SparkPagesDataSource(DataSource):
         """Columns of the view, in Spark's types."""
         self._given.check_read()
         query = self._query()
+        if query.values:
+            return _struct_of(spark_schema(self._changed_rows().schema), self._table().name)
         if query.view != "rows":
             return from_arrow_schema(spark_schema(VIEWS[query.view].schema(query)))
         table = self._table()
@@ -119,32 +110,48 @@ class SparkPagesDataSource(DataSource):
             If the frame was given a schema.
         """
         self._no_schema_given()
-        if self._given.number("maxVersionsPerTrigger") is not None:
-            raise InvalidInputError(
-                "Cannot use maxVersionsPerTrigger here: it is an option of streams.",
-                hint="Leave maxVersionsPerTrigger out, or use `spark.readStream`.",
-            )
         query = self._query()
+        of_streams = ["maxVersionsPerTrigger"]
+        if query.view == "rows":
+            of_streams += ["startingVersion", "endingVersion"]
+        for option in of_streams:
+            if self._given.number(option) is not None:
+                raise InvalidInputError(
+                    f"Cannot use {option} here: it is an option of streams.",
+                    hint=f"Leave {option} out, or use `spark.readStream`.",
+                )
+        if query.values:
+            head = store_of(self._url).snapshot(query.version).log
+            versions = version_range(head, query.starting, query.ending)
+            return ChangedRowsReader(self._changed_rows(), versions, schema)
         if query.view == "rows":
             partitions = self._given.number("partitions") or 0
             return RowsReader(self._url, self._table(), schema, partitions, self._given.filter())
         return ViewReader(self._url, query, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Create a reader of the change feed."""
+        """Create a reader of the change feed, or of the rows of a table."""
         try:
             self._no_schema_given()
             query = self._query()
-            if query.view != "changes":
+            if query.view not in ("changes", "rows"):
                 raise InvalidInputError(
-                    f"Cannot read the view {query.view!r} as a stream: the change feed alone can be.",
-                    hint='Name it with .option("view", "changes"), and read the rows of the versions that it '
-                    'tells with .option("versionAsOf", …).',
+                    f"Cannot read the view {query.view!r} as a stream: rows and changes alone can be.",
+                    hint='Pass .option("view", "rows") or .option("view", "changes").',
                 )
-            self._given.check_use("a stream that is read")
+            self._given.check_use(STREAM_USES[query.view])
+            most = self._given.number("maxVersionsPerTrigger")
+            if query.view == "rows":
+                rows = replace(self._changed_rows(), inserted_only=True)
+                return TableStream(self._url, query, schema, most, rows)
+            if query.values:
+                return ChangeStream(self._url, query, schema, most, self._changed_rows())
         except SparkPagesError as error:
             return RefusedStream(error)  # Spark hides what is raised here behind an error of its own
-        return ChangeStream(self._url, query, schema, self._given.number("maxVersionsPerTrigger"))
+        return ChangeStream(self._url, query, schema, most)
+
+    def _changed_rows(self) -> ChangedRows:
+        return ChangedRows(self._url, self._table().definition)
 
     def _no_schema_given(self) -> None:
         """Spark asks for the schema, and the version is pinned with it, unless it was given one."""
@@ -290,197 +297,27 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 
 
 @worker_boundary
-class RefusedStream(DataSourceStreamReader):
-    """Raises an error when Spark begins to read.
+class ChangedRowsReader(DataSourceReader):
+    """Reads changed rows of a table with their values.
 
     Parameters
     ----------
-    error
-        Why there is no stream.
+    rows, versions, schema
+        What reads them, the first and the last version, and the columns in Spark's types.
     """
 
-    def __init__(self, error: SparkPagesError) -> None:
-        self._error = error
-
-    def initialOffset(self) -> dict[str, Any]:
-        """Raise the error: of a new query."""
-        raise self._error
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002
-        """Raise the error: of a query that goes on from its checkpoint location."""
-        raise self._error
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002
-        """Raise the error: of a query that repeats a micro-batch."""
-        raise self._error
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
-        """Raise the error; no partition leads here."""
-        raise self._error
-
-
-Offset: TypeAlias = dict[str, Any]
-"""``version``, ``store``, and ``token`` once one was told, and ``table_id`` of a table that was asked for."""
-
-
-@worker_boundary
-class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the change feed, some versions in each micro-batch.
-
-    Parameters
-    ----------
-    url, query, schema
-        The store, what is asked for, and the columns in Spark's types.
-    max_versions
-        Of one micro-batch, at most; None for no bound.
-    """
-
-    def __init__(self, url: str, query: ViewQuery, schema: StructType, max_versions: int | None) -> None:
-        self._url = url
-        self._query = query
+    def __init__(self, rows: ChangedRows, versions: tuple[int, int], schema: StructType) -> None:
+        self._rows = rows
+        self._versions = versions
         self._schema = schema
-        self._max_versions = max_versions
-        self._last: int | None = None
 
-    def initialOffset(self) -> Offset:
-        """Return the version before the first one to report."""
-        first = self._query.starting
-        if first is None:
-            first = first_changes(store_of(self._url).snapshot().log.state)
-        first -= 1
-        table_id = self._table_at(first)
-        offset = {"version": first, "store": self._log().store_id}
-        return offset if table_id is None else {**offset, "table_id": table_id}
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """So many versions; Spark counts files where it means them."""
-        return ReadMaxFiles(self._max_versions) if self._max_versions else ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Leave later commits to the next run."""
-        self._last = self._newest()
-
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return the last version of the next micro-batch; `start` if there is none yet.
-
-        Raises
-        ------
-        VersionNotFoundError
-            If the log at the address is not the one that the stream has read so far.
-        """
-        newest = self._newest() if self._last is None else self._last
-        if isinstance(limit, ReadMaxFiles):
-            newest = min(newest, start["version"] + limit.max_files)
-        if newest <= start["version"]:
-            self._check_log(start)
-            return start
-        return {**start, "version": newest, "token": self._log().token_of(newest)}
-
-    def reportLatestOffset(self) -> Offset:
-        """Return the newest version, for the progress of the query."""
-        return {"version": self._newest()}
-
-    def _log(self) -> Log:
-        return Log(objects_of(self._url), Runtime())
-
-    def _newest(self) -> int:
-        newest = store_of(self._url).snapshot().version
-        return newest if self._query.ending is None else min(newest, self._query.ending)
-
-    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """One task for so many versions.
-
-        Raises
-        ------
-        SnapshotExpiredError
-            If retention has passed the versions that are next; hold them by a tag or a lease.
-        InvalidInputError
-            If the table was dropped, and another one has its name.
-        VersionNotFoundError
-            If the log at the address is not the one that the stream has read so far.
-        """
-        for offset in (start, end):
-            self._check_log(offset)
-        first, last = start["version"], end["version"]
-        followed = start.get("table_id")
-        table_id = self._table_at(first) if followed is None else self._check_table(followed)
-        feed = Feed(self._url, check_granularity(self._query.granularity), table_id)
-        return [ViewPartition(versions=each, feed=feed) for each in split_versions(first + 1, last)]
-
-    def _table_at(self, first: int) -> int | None:
-        """Resolve the table by its current name, or by its name at the start of the micro-batch.
-
-        A stream may start with a version that does not exist yet.
-        """
-        if self._query.table is None:
-            return None
-        store = store_of(self._url)
-        now = store.snapshot()
-        then = store.snapshot(first).log if 0 <= first < now.version else None
-        return find_table_id(now.log, then, self._query.table)
-
-    def _check_log(self, offset: Offset) -> None:
-        """Raise if the log no longer holds what was read.
-
-        Stores are deleted and created again, or restored from a backup.
-        """
-        version, token = offset["version"], offset.get("token")
-        store_id = offset.get("store", "")  # checkpoint locations of earlier releases have none
-        if token is None and not store_id:
-            return
-        log = self._log()
-        head = log.refresh().state
-        newest = head.version
-        if store_id and head.store_id != store_id:
-            raise StoreReplacedError(
-                f"Cannot go on with the stream of {log.store.url}: the store that it has read was "
-                "replaced by another one. Nothing of that was read.",
-                hint="Put back the store that was there; or start a stream with another "
-                "`checkpointLocation`.",
-                url=log.store.url,
-            )
-        if token is None:  # nothing was told yet
-            return
-        if version > newest:
-            found = f"the newest version there is {newest}"
-        elif (now := log.token_of(version)) != token:
-            found = f"version {version} there is commit {now}, and {newest} is the newest"
-        else:
-            return
-        raise VersionNotFoundError(
-            f"Cannot go on with the stream of {log.store.url}: it has read version {version}, commit "
-            f"{token}, and the store has {found} now, so it was made anew, or is an older copy. "
-            "Nothing of it was read.",
-            hint="Put back the store that was there; or start a stream with another `checkpointLocation`.",
-            version=version,
-            newest=newest,
-        )
-
-    def _check_table(self, followed: int) -> int:
-        """Return the table that the stream follows, renamed or dropped.
-
-        Raise if another table has its name.
-        """
-        try:
-            named = find_table(store_of(self._url).snapshot().log, str(self._query.table)).table_id
-        except TableNotFoundError:
-            named = TableId(followed)
-        if named != followed:
-            raise InvalidInputError(
-                f"Cannot go on with the stream of {self._query.table!r}: a table was made since under "
-                "the name of the one that it has read. Nothing of either was read.",
-                hint="Start a stream with another `checkpointLocation` for the new table.",
-            )
-        return followed
+    def partitions(self) -> Sequence[InputPartition]:
+        """Split the versions among tasks."""
+        return [ViewPartition(versions=each, feed=self._rows) for each in split_versions(*self._versions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the changes of the versions of one task."""
-        if not isinstance(partition, ViewPartition) or partition.feed is None:
-            return
-        target = to_arrow_schema(self._schema, timezone="UTC")
-        told = partition.feed.read(*partition.versions).cast(FEED_SCHEMAS[partition.feed.granularity])
-        for batch in told.to_batches():
-            yield to_spark(batch.select(target.names), target)
-
-    def commit(self, end: Offset) -> None:
-        """Nothing: the store keeps what retention says."""
+        """Yield the changed rows of one task as Arrow batches."""
+        if isinstance(partition, ViewPartition):
+            target = to_arrow_schema(self._schema, timezone="UTC")
+            for batch in self._rows.batches(*partition.versions):
+                yield to_spark(batch.select(target.names), target)

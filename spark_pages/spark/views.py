@@ -33,6 +33,7 @@ from spark_pages.spark.feed import (
 )
 from spark_pages.spark.options import ViewQuery
 from spark_pages.spark.serialization import even_groups, objects_of, store_of
+from spark_pages.spark.value_feed import ChangedRows
 from spark_pages.spark.worker_boundary import worker_boundary
 
 PAGES_OF_A_TASK = 100_000
@@ -54,7 +55,7 @@ class ViewPartition(InputPartition):
 
     stretches: tuple[PageSplit, ...] = ()
     versions: tuple[int, int] = (0, 0)
-    feed: Feed | None = None
+    feed: Feed | ChangedRows | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -334,7 +335,7 @@ def _show_segments(url: str, query: ViewQuery, _: ViewPartition) -> pa.Table:
 
 
 def _show_changes(_: str, __: ViewQuery, part: ViewPartition) -> pa.Table:
-    assert part.feed is not None
+    assert isinstance(part.feed, Feed)
     return part.feed.read(*part.versions)
 
 

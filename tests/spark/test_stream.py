@@ -20,7 +20,7 @@ from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import Tombstone
 from spark_pages.spark.feed import Feed
 from spark_pages.spark.options import ViewQuery
-from spark_pages.spark.source import ChangeStream
+from spark_pages.spark.streams import ChangeStream
 from spark_pages.storage import open_object_store
 from tests.spark.conftest import History
 
