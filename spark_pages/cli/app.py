@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from spark_pages import __version__
-from spark_pages.cli import inspect, jobs, maintenance, output, versions
+from spark_pages.cli import inspect, jobs, maintenance, output, rows, versions
 from spark_pages.cli.arguments import Json, Profile, Url, options_of
 from spark_pages.cli.inspect import report, sql
 from spark_pages.cli.maintenance import doctor, repair, verify
@@ -126,7 +126,7 @@ PANELS = {
     ),
     "Change": (
         *(versions.tag, versions.untag, versions.restore, versions.reset_clock),
-        *(maintenance.claim, maintenance.release),
+        *(rows.delete, rows.erase, maintenance.claim, maintenance.release),
     ),
     "Keep in order": (
         *(

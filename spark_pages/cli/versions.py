@@ -114,12 +114,23 @@ def changes(
     granularity: Annotated[
         Granularity, typer.Option(help="Ranges of rows that all of them changed, or pages commit by commit.")
     ] = Granularity.ROWS,
+    values: Annotated[
+        bool, typer.Option("--values", help="The changed rows of a table with their values.")
+    ] = False,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
     """List what a range of versions changed."""
     store = open_stored(url, profile)
     end = store.snapshot().version if end is None else end
+    if values:
+        rows = store.changes(start, end, table, values=True).read_all()
+        if json:
+            found = output.records_of(rows)
+            output.print_json({"start_version": start, "end_version": end, "rows": found})
+        else:
+            output.print_table(f"Changed rows of versions {start} to {end}", rows)
+        return
     found = store.changes(start, end, table, granularity.value)
     found = output.with_shown_ids(found)
     if json:

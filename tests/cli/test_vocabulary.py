@@ -120,6 +120,8 @@ def test_the_columns_of_every_table_are_in_the_vocabulary(url: str) -> None:
         "changes {url} --start 1", "blame {url} t n 3", "tags {url}", "leases {url}", "claims {url}",
         "claim {url} t --owner you --start 5 --stop 6", "release {url} you",
         "tag {url} other", "untag {url} other",
+        "delete {url} t --where n=2", "delete {url} t --where n=2 --apply", "erase {url} t --where n=3",
+        "erase {url} t --where n=3 --apply",
         "restore {url} --version 3", "reset-clock {url}", "checkpoint {url} --local --publish",
         "checkpoint {url} --dry-run", "compact-log {url}", "compact-log {url} --dry-run",
         "compact-pages {url}",
