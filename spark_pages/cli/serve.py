@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,6 +60,14 @@ def serve(
     staleness: Annotated[float, typer.Option(help="How many seconds answers may be behind.")] = 1.0,
     deadline: Annotated[float, typer.Option(help="Seconds that a call may take.")] = 30.0,
     drain: Annotated[float, typer.Option(help="Seconds that calls may go on after SIGTERM.")] = 20.0,
+    dev: Annotated[
+        bool,
+        typer.Option(
+            "--dev",
+            help="On this machine, to try it: make a certificate and a token for a day, and print how to "
+            "connect.",
+        ),
+    ] = False,
     profile: Profile = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout once it serves.")] = False,
 ) -> None:
@@ -65,6 +76,12 @@ def serve(
     from spark_pages.service.settings import ServiceSettings
     from spark_pages.storage import open_object_store
 
+    client: dict[str, str] = {}
+    if dev:
+        _check_dev(host, bool(tls_cert or tls_key or no_tls or token_key or no_tokens), token_algorithm)
+        files = _DevFiles(audience, issuer)
+        tls_cert, tls_key, token_key = files.certificate, files.private_key, [files.secret]
+        client = {"certificate": str(files.certificate), "token": files.token}
     if no_tls == (tls_cert is not None and tls_key is not None) or (no_tls and (tls_cert or tls_key)):
         raise InvalidInputError(
             "Cannot serve without encryption: neither a certificate and its key nor --no-tls was given.",
@@ -86,12 +103,16 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     serving = Serving(open_object_store(url, options_of(url, profile)), settings, verifier)
-    told = {"url": f"{settings.location.rsplit(':', 1)[0]}:{serving.port}", "http_port": serving.http_port}
+    address = f"{settings.location.rsplit(':', 1)[0]}:{serving.port}"
+    told = {"url": address, "http_port": serving.http_port, **client}
     if json:
         output.print_json(told)
-        sys.stdout.flush()
     else:
-        output.say(f"serving {url} at {told['url']}")
+        output.say(f"serving {url} at {address}")
+    if client and not json:
+        given = ", ".join(f"{name}={value!r}" for name, value in client.items())
+        print(f"store = spark_pages.connect({address!r}, {given})")  # a line to copy, as it stands
+    sys.stdout.flush()
     ended.wait()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)  # who is in a hurry sends another one
@@ -99,6 +120,46 @@ def serve(
         output.say(f"calls were still in flight after {drain:g} s and are cut off")
         sys.stdout.flush()
         os._exit(FAILED)  # a thread that hangs in storage would keep the interpreter from ending
+
+
+_DEV_ALGORITHM = "HS256"
+
+
+def _check_dev(host: str, others: bool, token_algorithm: str) -> None:
+    from spark_pages.service.dev_credentials import LOOPBACK
+
+    if others or token_algorithm != _DEV_ALGORITHM:
+        raise InvalidInputError(
+            "Cannot serve by --dev with a certificate, key or algorithm of yours: it makes its own.",
+            hint="Leave --dev out, or --tls-cert, --tls-key, --no-tls, --token-key, --token-algorithm and "
+            "--no-tokens.",
+        )
+    if host not in LOOPBACK:
+        raise InvalidInputError(
+            f"Cannot serve by --dev at {host}: its certificate is for this machine alone.",
+            hint="Leave --host out, or give --tls-cert, --tls-key and --token-key in place of --dev.",
+        )
+
+
+class _DevFiles:
+    """Credentials of `make_dev_credentials` in files of this user, which end with the process."""
+
+    def __init__(self, audience: str, issuer: str | None) -> None:
+        from spark_pages.service.dev_credentials import make_dev_credentials
+
+        folder = tempfile.mkdtemp(prefix="spark_pages-dev-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        made = make_dev_credentials(audience, issuer)
+        self.token = made.token
+        self.certificate = Path(folder, "certificate.pem")
+        self.private_key = Path(folder, "private_key.pem")
+        self.secret = Path(folder, "token.secret")
+        for path, data in (
+            (self.certificate, made.certificate),
+            (self.private_key, made.private_key),
+            (self.secret, made.secret),
+        ):
+            path.write_bytes(data)
 
 
 def _verifier(

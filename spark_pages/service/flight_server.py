@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from spark_pages.arguments import as_microseconds
 from spark_pages.boundary import no_thread
 from spark_pages.errors import AccessDeniedError, InvalidInputError, SparkPagesError
 from spark_pages.model.table import NAMESPACE_NAMES
@@ -35,6 +36,7 @@ from spark_pages.service.metrics import Metrics
 from spark_pages.service.requests import ServiceRequest
 from spark_pages.service.responses import TableMetaSnapshot
 from spark_pages.service.settings import ServiceSettings
+from spark_pages.service.table_flights import TableFlights
 from spark_pages.service.tokens import EVERYTHING, Access, TokenVerifier
 from spark_pages.service.wire import (
     PROTOCOL,
@@ -44,6 +46,7 @@ from spark_pages.service.wire import (
     encode_header,
     frame_of_changes,
     frame_of_snapshot,
+    frame_of_table,
     location_to_plain,
     no_rows,
     object_to_plain,
@@ -54,7 +57,13 @@ _KEPT_FRAMES = 64
 GRACE_S = 1.0
 """A client that reads is told in this time that its call has ended; then its connection is closed."""
 
-_METHODS = (fl.FlightMethod.DO_ACTION, fl.FlightMethod.DO_GET, fl.FlightMethod.LIST_ACTIONS)
+_METHODS = (
+    fl.FlightMethod.DO_ACTION,
+    fl.FlightMethod.DO_GET,
+    fl.FlightMethod.GET_FLIGHT_INFO,
+    fl.FlightMethod.LIST_ACTIONS,
+    fl.FlightMethod.LIST_FLIGHTS,
+)
 
 Answer = TypeVar("Answer")
 
@@ -77,7 +86,8 @@ class _Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         if info.method not in _METHODS:
             raise to_flight(
                 InvalidInputError(
-                    "Cannot answer this kind of call: the service answers actions and do_get, nothing else.",
+                    "Cannot answer this kind of call: the service answers actions, list_flights, "
+                    "get_flight_info and do_get, nothing else.",
                     hint="Use `spark_pages.connect(url)`; docs/service.md lists the calls.",
                 ),
                 "",
@@ -129,12 +139,14 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         self._deadlines = Deadlines(time.monotonic)
         self._unread = UnreadAnswers(settings.calls)
         self._closings = Deadlines(time.monotonic)
+        self._flights = TableFlights(service, settings.question_bytes)
         self.gate = AdmissionControl(settings.calls, metrics.begun, metrics.ended)
         self._actions: dict[str, Callable[[ServiceRequest, Access], dict[str, Any]]] = {
             "open": self._open,
             "version": self._version,
             "tables": self._tables,
             "objects": self._objects,
+            "blame": self._blame,
         }
         self._gets: dict[str, Callable[[ServiceRequest, Access], Frame | BytesFrame]] = {
             "get_table_meta_snapshot": self._table,
@@ -143,6 +155,11 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
             "piece": self._piece,
             "stats": self._stats,
             "bytes": self._bytes,
+            "pages": self._pages,
+            "history": self._history,
+            "changes": self._row_changes,
+            "tags": self._tags,
+            "leases": self._leases,
         }
         tls = [(settings.certificate, settings.private_key)] if settings.certificate else None
         super().__init__(settings.location, tls_certificates=tls, middleware={"caller": _Callers(verifier)})
@@ -150,7 +167,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
     # what Flight calls
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> list[fl.Result]:
-        """Answer a small request: ``open``, ``version``, ``tables``, ``objects`` or ``health``."""
+        """Answer a small question; ``health`` without a token."""
         if action.type == "health":
             status = "serving" if self.gate.is_open else "draining"
             return [fl.Result(encode_header({"status": status}))]
@@ -206,6 +223,25 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         self._unread.add(peer.rpartition(":")[0], batches)
         batches.connection = ClientConnection(peer)  # there for as long as Flight holds the answer
         self._closings.watch(batches.connection, time.monotonic() + GRACE_S)
+
+    def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
+        """List the tables that may be read; of one namespace, if criteria name one."""
+
+        def work(access: Access) -> list[fl.FlightInfo]:
+            return self._flights.list(criteria or b"", access)
+
+        found: list[fl.FlightInfo] = self._answer(context, "list_flights", work, _released)
+        return iter(found)
+
+    def get_flight_info(
+        self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor
+    ) -> fl.FlightInfo:
+        """Say by which tickets the page descriptors of a table can be had."""
+
+        def work(access: Access) -> fl.FlightInfo:
+            return self._flights.info(descriptor, access)
+
+        return self._answer(context, "get_flight_info", work, _released)
 
     def list_actions(self, _context: fl.ServerCallContext) -> list[tuple[str, str]]:
         """See `pyarrow.flight.FlightServerBase`."""
@@ -309,8 +345,11 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         }
 
     def _table(self, question: ServiceRequest, access: Access) -> Frame:
-        db, table = self._named(question, access)
-        answer = self._service.get_table_meta_snapshot(db, table, question.perhaps_number("version"))
+        version = question.perhaps_number("version")
+        if question.perhaps_number("timestamp_us") is not None:
+            version = self._service.version_info(version, question.number("timestamp_us")).version
+        db = self._namespace(question, access, version)
+        answer = self._service.get_table_meta_snapshot(db, question.text("table"), version)
         return self._frames.get(answer, lambda: frame_of_snapshot(answer))
 
     def _changes(self, question: ServiceRequest, access: Access) -> Frame:
@@ -352,12 +391,68 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         self._metrics.sent(size)
         return BytesFrame(found)
 
+    def _pages(self, question: ServiceRequest, access: Access) -> Frame:
+        db = self._namespace(question, access, question.number("version"))
+        return self._frame(self._flights.pages(question, db))
+
+    # what the log tells
+
+    def _history(self, question: ServiceRequest, access: Access) -> Frame:
+        access.check("system")
+        limit, end = question.perhaps_number("limit"), question.perhaps_number("end")
+        found = self._service.log_queries.history(limit, end)
+        return self._frame(found.rows, {"first": found.first, "oldest": found.oldest})
+
+    def _row_changes(self, question: ServiceRequest, access: Access) -> Frame:
+        end, table = question.number("end"), None
+        if question.perhaps_text("table") is None:
+            access.check_all("the changes of all tables")
+        else:
+            table = f"{self._namespace(question, access, end)}.{question.text('table')}"
+        found = self._service.log_queries.changes(
+            question.number("start"), end, table, question.text("granularity")
+        )
+        return self._frame(found)
+
+    def _tags(self, _question: ServiceRequest, _access: Access) -> Frame:
+        return self._frame(self._service.log_queries.tags())
+
+    def _leases(self, _question: ServiceRequest, access: Access) -> Frame:
+        access.check("system")
+        return self._frame(self._service.log_queries.leases())
+
+    def _blame(self, question: ServiceRequest, access: Access) -> dict[str, Any]:
+        db, table = self._namespace(question, access, None), question.text("table")
+        found = self._service.log_queries.blame(
+            f"{db}.{table}", question.text("column"), question.number("row")
+        )
+        return {
+            "version": found.version,
+            "timestamp_us": as_microseconds(found.timestamp),
+            "operation": found.operation,
+            "writer": found.writer,
+            "exact": found.exact,
+        }
+
+    def _frame(self, table: pa.Table, header: dict[str, Any] | None = None) -> Frame:
+        if table.nbytes > self._settings.answer_bytes:
+            raise InvalidInputError(
+                f"Cannot answer the call: its answer has {table.nbytes} bytes, expected at most "
+                f"{self._settings.answer_bytes}.",
+                hint="Pass `limit`, or `start` and `end` closer together.",
+            )
+        return frame_of_table(table, header)
+
     def _named(self, question: ServiceRequest, access: Access) -> tuple[str, str]:
         """Namespace, as it is spelled, and table of the question, which the caller may read."""
         version = question.perhaps_number("to" if question.text("get").startswith("collect") else "version")
+        return self._namespace(question, access, version), question.text("table")
+
+    def _namespace(self, question: ServiceRequest, access: Access, version: int | None) -> str:
+        """Return the namespace of the question, as it is spelled, which the caller may read."""
         db = self._service.namespace_called(question.text("db"), version)
         access.check(db)
-        return db, question.text("table")
+        return db
 
 
 class _Batches:
@@ -408,6 +503,11 @@ class _Batches:
     def _release(self) -> None:
         self._batches = None
         self._passage.release()
+
+
+def _released(answer: Answer, passage: Admission) -> Answer:
+    passage.release()
+    return answer
 
 
 def _end(passage: Admission, _: object) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-from spark_pages.arguments import as_int, as_microseconds, as_seconds, as_str, check_kind
+from spark_pages.arguments import MOST_NUMBER, Moment, as_int, as_microseconds, as_seconds, as_str, check_kind
 from spark_pages.boundary import guarded
 from spark_pages.catalog.identifiers import suggest
 from spark_pages.catalog.resolve import TABLES_LISTED, find_namespace, look_up_in
@@ -35,6 +37,7 @@ from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TYPE_NAMES, Table
 from spark_pages.runtime import Runtime
 from spark_pages.service.extents import Extents, NamedBytes
 from spark_pages.service.freshness import Freshness, SharedLoads
+from spark_pages.service.log_queries import LogQueries
 from spark_pages.service.responses import (
     PieceName,
     RedoLocation,
@@ -114,6 +117,7 @@ class MetadataService:
         self._extents: SharedLoads[tuple[int, PieceName, bool], Extents] = SharedLoads(_KEPT_EXTENTS)
         self._finder = SegmentLocator(TreeReader(object_store, self._runtime.map))
         self.freshness = Freshness(self._log.refresh_same, self._runtime, staleness_s, self._keep)
+        self.log_queries = LogQueries(self._log, self.freshness, self._runtime)
 
     # versions
 
@@ -185,7 +189,9 @@ class MetadataService:
 
     # seed 004
 
-    def get_table_meta_snapshot(self, db: str, table: str, ss: int | None = None) -> TableMetaSnapshot:
+    def get_table_meta_snapshot(
+        self, db: str, table: str, ss: int | Moment | None = None
+    ) -> TableMetaSnapshot:
         """Where the checkpoint of a table is, and what happened to it since (seed 004).
 
         Parameters
@@ -193,11 +199,12 @@ class MetadataService:
         db, table
             Namespace and name of the table in that version.
         ss
-            The version; the newest one by default.
+            The version, a whole number; or a time, for the last version not later than it, where it is any
+            other `Moment`. The newest version by default.
 
         Raises
         ------
-        TableNotFoundError, VersionNotFoundError, SnapshotExpiredError
+        TableNotFoundError, VersionNotFoundError, SnapshotExpiredError, InvalidInputError
 
         Notes
         -----
@@ -205,7 +212,10 @@ class MetadataService:
         and segments that hold a column between others, to count its pages.
         """
         db, table = _names(db, table)
-        return self._on(ss, lambda snapshot: self._answer_for(snapshot, db, table).answer)
+        version_asked, timestamp_us = version_or_time(ss)
+        if timestamp_us is not None:
+            version_asked = self.version_info(timestamp_us=timestamp_us).version
+        return self._on(version_asked, lambda snapshot: self._answer_for(snapshot, db, table).answer)
 
     def collect_table_meta_changes_in_range(
         self, db: str, table: str, from_: int, to: int | None = None
@@ -435,6 +445,15 @@ class MetadataService:
     def _time_of(self, version: int) -> int:
         recorded = self._times.get(version, lambda: self._log.recorded_time_of(version))
         return self._log.date(version, recorded)
+
+
+def version_or_time(ss: int | Moment | None) -> tuple[int | None, int | None]:
+    """Return the version that is meant, or the time in microseconds, whichever it is; None for the other."""
+    if ss is None:
+        return None, None
+    if isinstance(ss, datetime | str | np.datetime64 | pa.TimestampScalar):
+        return None, as_microseconds(ss, "ss")
+    return as_int(ss, "ss", "a version or a time", 0, MOST_NUMBER), None
 
 
 def _names(db: str, table: str) -> tuple[str, str]:

@@ -6,7 +6,6 @@ import builtins
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, NoReturn, Self
 
@@ -47,9 +46,18 @@ from spark_pages.query.system_tables import SYSTEM_TABLES
 from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime
 from spark_pages.service.client import ServiceClient, Token
+from spark_pages.service.metadata import version_or_time
+from spark_pages.service.remote_history import LogVerbs
 from spark_pages.service.remote_objects import NamedTable, PageIndex, RemoteObjects
 from spark_pages.service.requests import piece_to_plain
-from spark_pages.service.responses import PieceName, SegmentLocation, TableMetaSnapshot, piece_names
+from spark_pages.service.responses import (
+    PieceName,
+    Redo,
+    SegmentLocation,
+    TableMetaChanges,
+    TableMetaSnapshot,
+    piece_names,
+)
 from spark_pages.service.table_view import TableView, apply_changes
 from spark_pages.service.wire import (
     changes_of_frame,
@@ -67,7 +75,7 @@ _SHORTEST_S = 1e-3
 
 
 @guarded()
-class StoreClient:
+class StoreClient(LogVerbs):
     """A store behind a service, to be read. Obtained from `spark_pages.connect`.
 
     Parameters
@@ -219,30 +227,93 @@ class StoreClient:
         return found
 
     def _request(self, db: str, table: str, version: int) -> TableView:
-        pieces = RemotePieces(self._calls, self._learned, db, table)
-        header, batches = self._calls.get("get_table_meta_snapshot", db=db, table=table, version=version)
-        answer = snapshot_of_frame(header, batches, pieces.stats)
+        answer, pieces = self._snapshot_of(db, table, version=version)
         if answer.version != version:
             raise DamageError(
                 f"Cannot use the answer of the service: expected version {version} of a table, found "
                 f"{answer.version}."
             )
-        pieces.index_redo(answer)
         return TableView(answer, pieces)
+
+    def _snapshot_of(
+        self, db: str, table: str, **which: int | None
+    ) -> tuple[TableMetaSnapshot, RemotePieces]:
+        pieces = RemotePieces(self._calls, self._learned, db, table)
+        header, batches = self._calls.get("get_table_meta_snapshot", db=db, table=table, **which)
+        answer = snapshot_of_frame(header, batches, pieces.stats)
+        pieces.index_redo(answer.version, answer.redo)
+        return answer, pieces
+
+    def _changes_of(
+        self, db: str, table: str, from_: int, to: int | None, pieces: RemotePieces
+    ) -> TableMetaChanges:
+        fields = {"from": from_, "to": to}
+        header, batches = self._calls.get("collect_table_meta_changes_in_range", db=db, table=table, **fields)
+        return changes_of_frame(header, batches, pieces.stats)
 
     def _apply_changes(self, known: TableView, db: str, table: str, version: int) -> TableView | None:
         if known.state.version > version:
             return None
         pieces = known.pieces
         assert isinstance(pieces, RemotePieces)
-        fields = {"from": known.state.version + 1, "to": version}
-        header, batches = self._calls.get("collect_table_meta_changes_in_range", db=db, table=table, **fields)
-        changes = changes_of_frame(header, batches, pieces.stats)
+        changes = self._changes_of(db, table, known.state.version + 1, version, pieces)
         answer = apply_changes(known.answer, changes)
         if answer is None:
             return None
-        pieces.index_redo(replace(answer, redo=changes.hot_redo))
+        pieces.index_redo(changes.to, changes.hot_redo)
         return TableView(answer, pieces, known)
+
+    def get_table_meta_snapshot(
+        self, db: str, table: str, ss: int | Moment | None = None
+    ) -> TableMetaSnapshot:
+        """Where the checkpoint of a table is, and what happened to it since (seed 004).
+
+        Parameters
+        ----------
+        db, table
+            Namespace and name of the table in that version.
+        ss
+            The version, a whole number; or a time, for the last version not later than it, where it is any
+            other `Moment`. The newest version by default.
+
+        Raises
+        ------
+        TableNotFoundError, VersionNotFoundError, SnapshotExpiredError, AccessDeniedError, InvalidInputError
+
+        Notes
+        -----
+        One call. Pages that a splice lists in a page manifest are asked for when they are needed.
+        """
+        db, table = as_str(db, "the name of a namespace"), as_str(table, "the name of a table")
+        version, timestamp_us = version_or_time(ss)
+        return self._snapshot_of(db, table, version=version, timestamp_us=timestamp_us)[0]
+
+    def collect_table_meta_changes_in_range(
+        self, db: str, table: str, from_: int, to: int | None = None
+    ) -> TableMetaChanges:
+        """Collect what the commits from version `from_` to `to`, both included, did to a table (seed 004).
+
+        Parameters
+        ----------
+        db, table
+            Namespace and name of the table at `to`.
+        from_, to
+            Versions; `to` is the newest one by default. The range is empty where `from_` is one above `to`.
+
+        Raises
+        ------
+        TableNotFoundError, VersionNotFoundError, SnapshotExpiredError, AccessDeniedError, InvalidInputError
+
+        Notes
+        -----
+        One call.
+        """
+        db, table = as_str(db, "the name of a namespace"), as_str(table, "the name of a table")
+        from_, to = as_int(from_, "from_", least=0, most=MOST_NUMBER), None if to is None else _version(to)
+        pieces = RemotePieces(self._calls, self._learned, db, table)
+        changes = self._changes_of(db, table, from_, to, pieces)
+        pieces.index_redo(changes.to, changes.hot_redo)
+        return changes
 
     @property
     def pages(self) -> PageHandler:
@@ -417,10 +488,10 @@ class RemotePieces:
         """See the class."""
         return (*self._named, self._version)
 
-    def index_redo(self, answer: TableMetaSnapshot) -> None:
+    def index_redo(self, version: int, redo: Redo) -> None:
         """Index the pages of the redo of a version."""
-        self._version = max(self._version, answer.version)
-        for field_id, edits in answer.redo.items():
+        self._version = max(self._version, version)
+        for field_id, edits in redo.items():
             for name, edit in zip(piece_names(field_id, edits), edits, strict=True):
                 if isinstance(edit.added, PageRun) and edit.added.num_pages:
                     self._learned.add(self, name, edit.added, blooms=True)

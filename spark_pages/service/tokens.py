@@ -61,6 +61,20 @@ class Access:
                 namespace=namespace,
             )
 
+    def check_all(self, what: str) -> None:
+        """Refuse what tells of all namespaces, unless all may be read.
+
+        Raises
+        ------
+        AccessDeniedError
+        """
+        if _ALL not in self.namespaces:
+            raise AccessDeniedError(
+                f"Cannot read {what}: the token does not allow all namespaces.",
+                hint=_scope_hint(_ALL),
+                namespace=_ALL,
+            )
+
 
 EVERYTHING = Access(frozenset({_ALL}))
 """Of callers where no tokens are asked for."""

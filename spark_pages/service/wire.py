@@ -162,6 +162,30 @@ def descriptor_rows(pages: pa.RecordBatch, stats: pa.RecordBatch | None) -> pa.R
     return pa.RecordBatch.from_arrays(columns, schema=DESCRIPTORS)
 
 
+def frame_of_table(table: pa.Table, header: dict[str, Any] | None = None) -> Frame:
+    """Put a table of any columns on its way."""
+    whole = table.combine_chunks()
+    rows = next(iter(whole.to_batches()), None)
+    return Frame(header or {}, rows if rows is not None else empty_batch(table.schema))
+
+
+def table_of(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Return the rows of an answer as a table.
+
+    Raises
+    ------
+    DamageError
+        If they have other columns than the schema, or are no valid Arrow data.
+    """
+
+    def read() -> pa.Table:
+        table = pa.Table.from_batches(batches, schema)
+        table.validate(full=True)
+        return table
+
+    return _understood(read)
+
+
 def rows_of(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Pages and statistics that the rows tell.
 

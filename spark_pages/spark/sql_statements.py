@@ -97,8 +97,8 @@ def _save(
         raise InvalidInputError(
             "Cannot write a table of spark_pages in parts by columns: its tables have no partitions, buckets "
             "or clusters.",
-            hint="Leave partitionBy, bucketBy and clusterBy out, and sort the frame by the columns that "
-            "filters name: statistics of pages then prune the rest.",
+            hint="Leave `partitionBy`, `bucketBy` and `clusterBy` out, and sort the frame by the columns "
+            "that filters name: statistics of pages then prune the rest.",
         )
     plain(writer, path, format, mode, partitionBy, **options)
 

@@ -43,6 +43,11 @@ _NAMES = [
     "blooms",
     "timestamp_us",
     "tag",
+    "start",
+    "end",
+    "column",
+    "granularity",
+    "limit",
 ]
 _GETS = [
     "get_table_meta_snapshot",
@@ -51,6 +56,11 @@ _GETS = [
     "piece",
     "stats",
     "bytes",
+    "pages",
+    "history",
+    "changes",
+    "tags",
+    "leases",
     "?",
 ]
 _WELL_FORMED = {"db": "default", "table": "t", "version": 5, "from": 3, "to": 5, "piece": [1, "", "", 5, 0]}
@@ -112,7 +122,7 @@ def test_bytes_that_are_no_question_are_refused_by_name(fuzzed, body):
     _, client, options = fuzzed
 
     check_refused(lambda: client.do_get(fl.Ticket(body), options).read_all())
-    for name in ("open", "version", "tables", "nothing"):
+    for name in ("open", "version", "tables", "blame", "nothing"):
         check_refused(lambda name=name: list(client.do_action(fl.Action(name, body), options)))
 
 
@@ -136,14 +146,9 @@ def test_what_flight_has_beside_questions_is_refused_by_name(fuzzed):
     served, client, options = fuzzed
     path = fl.FlightDescriptor.for_path("x")
 
-    for ask in (
-        lambda: client.get_flight_info(path, options),
-        lambda: next(iter(client.list_flights(options=options))),
-        lambda: [client.do_put(path, pa.schema([]), options)[0].close()],
-    ):
-        with pytest.raises(fl.FlightError) as caught:
-            ask()
-        assert isinstance(from_flight(caught.value, served.url), InvalidInputError)
+    with pytest.raises(fl.FlightError) as caught:
+        client.do_put(path, pa.schema([]), options)[0].close()
+    assert isinstance(from_flight(caught.value, served.url), InvalidInputError)
     with pytest.raises(
         (fl.FlightError, OSError), match="answers actions"
     ) as caught:  # pyarrow loses its kind
@@ -199,6 +204,41 @@ def test_a_call_that_takes_too_long_is_refused_and_still_counts_until_its_work_e
     while b"spark_pages_calls_in_flight 0.0" not in served.serving.metrics.text():
         gated.go.wait(0.01)
     assert client.snapshot().version > 0
+
+
+READS_THE_LOG = {
+    "history": lambda client: client.history(),
+    "changes": lambda client: client.changes(0, 3),
+    "blame": lambda client: client.blame("t", "n", 0),
+    "leases": lambda client: client.leases(),
+    "tags": lambda client: client.tags(),
+    "snapshot": lambda client: client.get_table_meta_snapshot("default", "t"),
+    "flights": lambda client: list(client._calls._channel().list_flights(b"", with_token())),
+}
+
+
+def with_token() -> fl.FlightCallOptions:
+    return fl.FlightCallOptions(headers=[(b"authorization", f"Bearer {token()}".encode())], timeout=60)
+
+
+@pytest.mark.parametrize("call", READS_THE_LOG.values(), ids=READS_THE_LOG)
+def test_whatever_reads_the_log_has_a_deadline_and_a_place(serve, monkeypatch, call):
+    gated = Gated(store_with_a_past(versions=1).object_store)
+    served = serve(gated)
+    client = served.connect()
+    gated.closed = True
+
+    with monkeypatch.context() as patch:
+        patch.setattr(served.serving._flight, "_settings", replace(served.settings, deadline_s=0.2))
+        with pytest.raises((StorageError, fl.FlightError), match=r"Cannot get an answer of the service"):
+            call(client)
+    assert b"spark_pages_calls_in_flight 1.0" in served.serving.metrics.text()
+
+    gated.closed = False
+    gated.go.set()
+    while b"spark_pages_calls_in_flight 0.0" not in served.serving.metrics.text():
+        gated.go.wait(0.01)
+    call(client)
 
 
 def test_a_client_does_not_wait_longer_than_it_said(serve):

@@ -99,12 +99,11 @@ DIRECTORY: dict[str, Call] = {
     "reopen": unasked,
 }
 NOT_SERVED = {
-    "append", "blame", "changes", "checkpoint", "claim", "claims", "compact_log", "compact_pages",
-    "delete_tag", "history", "info", "leases", "object_store", "properties", "release_claims",
-    "repair_plan", "reset_clock", "restore", "resume", "table", "tag", "tags", "transaction", "vacuum",
-    "vacuum_plan", "verify", "version", "write",
+    "append", "checkpoint", "claim", "claims", "compact_log", "compact_pages", "delete_tag", "info",
+    "object_store", "properties", "release_claims", "repair_plan", "reset_clock", "restore", "resume",
+    "table", "tag", "transaction", "vacuum", "vacuum_plan", "verify", "version", "write",
 }  # fmt: skip
-"""What of a store writes, or reads the log itself: open the store for it."""
+"""What of a store writes, or looks after it: open the store for it."""
 
 
 @pytest.fixture
@@ -150,7 +149,7 @@ def test_every_public_method_answers_as_that_of_an_opened_store(past, serve, kin
             assert ours == theirs or str(ours) == str(theirs), name
 
 
-def test_what_a_connected_store_lacks_is_what_writes_or_reads_the_log(past):
+def test_what_a_connected_store_lacks_is_what_writes_or_looks_after_the_store(past):
     assert public(Store) - public(StoreClient) <= NOT_SERVED
     assert not public(StoreClient) & NOT_SERVED
 

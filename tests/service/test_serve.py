@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import stat
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import jwt
 import pytest
+from cryptography import x509
 from typer.testing import CliRunner
 
 import spark_pages as sp
 from spark_pages.cli.app import app
 from spark_pages.errors import AccessDeniedError, StorageError
+from spark_pages.service.dev_credentials import make_dev_credentials
+from spark_pages.service.tokens import TokenVerifier
 from tests.service.conftest import SECRET, token
 from tests.service.stores import store_with_a_past
 
@@ -102,6 +109,30 @@ def test_it_serves_until_sigterm_and_ends_with_zero(files):
 
 
 @pytest.mark.slow
+def test_one_command_serves_this_machine_and_prints_the_line_of_a_client(files):
+    # given
+    command = [sys.executable, "-c", _PROGRAM, "serve", "--dev", str(files / "store"), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (line := process.stdout.readline()).startswith("store = "):
+        assert line, process.stderr.read()
+    # when
+    store = eval(line.removeprefix("store = "), {"spark_pages": sp})  # noqa: S307 - what a user would paste
+    rows = store.snapshot().table("t").read()
+    folder = Path(re.search(r"certificate='([^']*)'", line)[1]).parent
+    modes = {stat.S_IMODE(each.stat().st_mode) for each in (folder, *folder.iterdir())}
+    # then
+    assert rows.equals(sp.open(str(files / "store")).snapshot().table("t").read())
+    with pytest.raises(AccessDeniedError):
+        sp.connect(store.url, token(), certificate=str(folder / "certificate.pem"))
+    assert all(mode & 0o077 == 0 for mode in modes if mode & 0o100)  # nobody else gets into the folder
+    store.close()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=_TIME_S)
+    assert process.returncode == 0
+    assert not folder.exists()
+
+
+@pytest.mark.slow
 def test_it_ends_in_bounded_time_though_a_call_hangs_in_storage(files):
     process = serve(files, "--drain", "0.2", "--staleness", "0.000001", program=_HANGING)
     told = json.loads(process.stdout.readline())
@@ -165,6 +196,39 @@ def test_it_does_not_serve_in_the_clear_or_to_everybody_unless_it_is_told_to(fil
         error = json.loads(result.stdout)["error"]
         assert expected in error["message"] + error["hint"]
         assert SECRET.decode() not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--no-tls"], "--no-tls"),
+        (["--no-tokens"], "--no-tokens"),
+        (["--token-algorithm", "RS256"], "--token-algorithm"),
+        (["--host", "192.0.2.7"], "192.0.2.7"),
+    ],
+)
+def test_a_service_to_try_makes_all_of_its_credentials_and_stays_on_this_machine(files, arguments, expected):
+    result = CliRunner().invoke(app, ["serve", "--dev", str(files / "store"), "--json", *arguments])
+
+    error = json.loads(result.stdout)["error"]
+    assert result.exit_code == 2
+    assert expected in error["message"] + error["hint"]
+
+
+def test_credentials_to_try_a_service_are_good_for_a_day_and_shown_by_nothing():
+    now = datetime.now(UTC)
+
+    made = make_dev_credentials("an audience", "an issuer")
+
+    access = TokenVerifier([made.secret], "HS256", "an audience", "an issuer").verify(f"Bearer {made.token}")
+    until = datetime.fromtimestamp(jwt.decode(made.token, options={"verify_signature": False})["exp"], UTC)
+    certificate = x509.load_pem_x509_certificate(made.certificate)
+    assert access.allows("default")
+    assert abs(until - now - timedelta(days=1)) < timedelta(minutes=1)
+    assert abs(certificate.not_valid_after_utc - until) <= timedelta(seconds=1)
+    assert not any(each.decode() in repr(made) for each in (made.private_key, made.secret))
+    assert made.token not in repr(made)
+    assert make_dev_credentials("an audience").secret != made.secret
 
 
 def test_a_store_that_is_not_there_is_told_as_such(files):
