@@ -214,14 +214,27 @@ _MAX_HEAD_BYTES = 64 << 10
 _LONGEST_NUMBER = 10
 """Bytes of 64 bits, seven to a byte."""
 
-MAX_UNCHECKED_BYTES = 2 << 20
-"""What a smaller block holds takes at most some 200 MB once it is decoded, whatever it is."""
+MAX_UNCHECKED_BYTES = 128 << 10
+"""What a smaller block holds takes at most some 28 MiB once it is decoded, whatever it is: an empty tag counts
+the most of all items, 448 bytes for two."""
 
 MAX_DECODED_BYTES = 512 << 20
 """What a container holds may take so much memory, as `check_decoded_size` counts."""
 
+_MIN_DECODED_BYTES = 32 << 20
+"""What may always be taken: more than `MAX_UNCHECKED_BYTES` can hold."""
+
+MAX_EXPANSION = 64
+"""A block may hold what takes so many times its bytes. Appends of one row to thousands of columns, which
+expand most, take 44 times theirs."""
+
 _MOST_ITEMS = 1024
 """Of arrays and maps that are read without fastavro: metadata of a container, and features."""
+
+
+def most_decoded_bytes(block_bytes: int) -> int:
+    """Return how much memory the values of a block may take, as `check_decoded_size` counts."""
+    return min(MAX_DECODED_BYTES, max(_MIN_DECODED_BYTES, MAX_EXPANSION * block_bytes))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -281,7 +294,7 @@ def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) ->
         encoded = [each if isinstance(each, bytes) else _encoded(schema, each) for each in records]
         size = sum(map(len, encoded))
         if size > MAX_UNCHECKED_BYTES:  # as every reader does
-            check_decoded_size(b"".join(encoded), 0, schema, len(encoded), MAX_DECODED_BYTES)
+            check_decoded_size(b"".join(encoded), 0, schema, len(encoded), most_decoded_bytes(size))
         parts += [avro_count(len(encoded)), avro_count(size), *encoded, sync_marker]
     rest = b"".join(parts)
     digested = form.digested.copy()
@@ -451,7 +464,7 @@ def decode_container(
         raise ValueError("the block does not end where it says")
     wanted = count if most is None else min(count, most)
     if size > MAX_UNCHECKED_BYTES:
-        check_decoded_size(data, source.position, known, wanted, MAX_DECODED_BYTES)
+        check_decoded_size(data, source.position, known, wanted, most_decoded_bytes(size))
     block = io.BytesIO(data)
     block.seek(source.position)
     names: dict[str, Any] = {"return_record_name": True, "return_record_name_override": True}

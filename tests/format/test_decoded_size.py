@@ -23,7 +23,13 @@ from spark_pages.format.commit_schema import (
     SHORT_SCHEMA,
     TRANSACTIONS_SCHEMA,
 )
-from spark_pages.format.container import TooManyItemsError, avro_count, check_decoded_size, encode_container
+from spark_pages.format.container import (
+    TooManyItemsError,
+    avro_count,
+    check_decoded_size,
+    encode_container,
+    most_decoded_bytes,
+)
 from spark_pages.model.actions import Commit, Tag, TransactionRecord
 from spark_pages.model.ids import Version
 from tests.io.strategies import steady
@@ -98,8 +104,28 @@ def test_a_slot_of_many_small_items_is_refused_before_it_takes_memory(field, no_
 
 
 @pytest.mark.parametrize("field", [*LISTS, *PAGE_LISTS])
+def test_a_slot_takes_at_most_what_its_size_allows(field, no_limit_of_writers):
+    data = forged(field, 1 << 20)
+    no_limit_of_writers.undo()
+
+    tracemalloc.start()
+    with suppress(DamageError):
+        decode_slot(data, "_log/2")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < most_decoded_bytes(len(data)) + 2 * len(data)
+
+
+def test_a_block_may_hold_64_times_its_bytes_between_32_and_512_mib():
+    assert most_decoded_bytes(container.MAX_UNCHECKED_BYTES) == 32 << 20
+    assert most_decoded_bytes(2 << 20) == 128 << 20
+    assert most_decoded_bytes(MAX_COMMIT_BYTES) == 512 << 20
+
+
+@pytest.mark.parametrize("field", [*LISTS, *PAGE_LISTS])
 def test_a_small_slot_takes_a_bounded_multiple_of_its_bytes(field):
-    size = container.MAX_UNCHECKED_BYTES // 16
+    size = container.MAX_UNCHECKED_BYTES
     data = forged(field, size - 1024)
 
     tracemalloc.start()
