@@ -327,14 +327,21 @@ class JoinedRuns:
         starts = self._starts
         group = bisect_right(starts, index)
         begin, end = starts[group - 1], starts[group] if group < len(starts) else len(self.layout.pieces)
-        pieces = [piece for piece in self.layout.pieces[begin:end] if isinstance(piece, PageRun)]
-        if len(pieces) <= _FEW_PIECES:
-            return pieces[index - begin], self.layout.first_rows[index]
-        first, last = pieces[0], pieces[-1]
+        pieces = self.layout.pieces
+        if end - begin <= _FEW_PIECES:
+            return _loaded(pieces[index]), self.layout.first_rows[index]
+        first, last = _loaded(pieces[begin]), _loaded(pieces[end - 1])
         found = self._runs.get((id(first), id(last)))
-        if found is None:
-            found = self._runs[id(first), id(last)] = (first, last, PageRun.concat(pieces))
+        if found is None:  # else no look at the pieces between, of which many updates make many
+            joined = PageRun.concat([_loaded(piece) for piece in pieces[begin:end]])
+            found = self._runs[id(first), id(last)] = (first, last, joined)
         return found[2], self.layout.first_rows[begin]
+
+
+def _loaded(piece: Piece | PartialRun) -> PageRun:
+    """Return a piece that is loaded, as all of a group of several are."""
+    assert isinstance(piece, PageRun)
+    return piece
 
 
 def _starts_of_groups(pieces: Sequence[Piece | PartialRun]) -> list[int]:

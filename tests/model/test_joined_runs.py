@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.chain_tree import ChainEdit, ChainLayout, JoinedRuns
+from spark_pages.model.run import PageRun
 from tests.effort import examples
 from tests.io.strategies import steady
 from tests.model.chains import pieces_and_counts, promise, run_of
@@ -90,3 +94,25 @@ def test_a_long_run_is_never_copied():
 
     assert joined.at(0) == (long, 0)
     assert joined.at(3)[0].page_ids.tolist() == [5000, 5001, 5002, 5003, 5004]
+
+
+class CountedPieces(tuple[PageRun, ...]):
+    """Pieces that count how many of them are handed out."""
+
+    handed_out = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        CountedPieces.handed_out += len(found) if isinstance(key, slice) else 1
+        return found
+
+
+def test_a_joined_run_is_found_again_without_a_look_at_each_of_its_pieces():
+    layout = ChainLayout.of([run_of([1], page) for page in range(1_000)])
+    joined = JoinedRuns(replace(layout, pieces=CountedPieces(layout.pieces)))
+    joined.at(0)
+    CountedPieces.handed_out = 0
+
+    joined.at(500)
+
+    assert CountedPieces.handed_out <= 3
