@@ -215,8 +215,8 @@ _LONGEST_NUMBER = 10
 """Bytes of 64 bits, seven to a byte."""
 
 MAX_UNCHECKED_BYTES = 128 << 10
-"""What a smaller block holds takes at most some 28 MiB once it is decoded: of all items an empty tag, which has
-two bytes, takes the most, 448."""
+"""What a smaller block holds takes at most some 28 MiB once it is decoded. Of all items an empty tag takes
+the most: 448 bytes for two."""
 
 MAX_DECODED_BYTES = 512 << 20
 """What a container holds may take so much memory, as `check_decoded_size` counts."""
