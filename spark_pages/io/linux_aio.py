@@ -21,6 +21,7 @@ import numpy as np
 
 from spark_pages.io.local_file import LocalFile
 from spark_pages.io.read_plan import ReadRange
+from spark_pages.io.system_cache import Way
 
 WAVE_READS = 32
 """Reads of one wave; two waves are in flight."""
@@ -146,6 +147,7 @@ class _AioBatch:
         self._spans: Sequence[ReadRange] = ()
         self._starts: list[int] = []
         self._submitted = 0
+        self._cached: dict[int, int] = {}  # bytes of spans that needed no submission
 
     def use(self, memory: memoryview) -> None:
         """From now on it reads into this memory."""
@@ -166,12 +168,17 @@ class _AioBatch:
             used += length
         count = len(starts)
         self._spans, self._starts, self._submitted = spans[first : first + max(1, count)], starts, 0
+        self._cached = self._read_cached(files) if count else {}
+        left = [index for index in range(count) if index not in self._cached]
+        count = len(left)
         if count:
+            chosen = [self._spans[index] for index in left]
             requests = self._requests[:count]
-            requests["file"] = [files[span.path].fileno() for span in self._spans]
-            requests["memory"] = [self._address + start for start in starts]
-            requests["length"] = [span.stop - span.start for span in self._spans]
-            requests["offset"] = [span.start for span in self._spans]
+            requests["data"] = left
+            requests["file"] = [files[span.path].fileno() for span in chosen]
+            requests["memory"] = [self._address + starts[index] for index in left]
+            requests["length"] = [span.stop - span.start for span in chosen]
+            requests["offset"] = [span.start for span in chosen]
             self.is_sound = False
             try:
                 self._submitted = _call(
@@ -187,7 +194,7 @@ class _AioBatch:
 
     def collect(self, files: Mapping[str, LocalFile]) -> Iterator[list[tuple[ReadRange, memoryview]]]:
         """The spans submitted with their bytes, together but for those that have to be read again."""
-        results = self.wait_all()
+        results = self._cached | self.wait_all()
         together: list[tuple[ReadRange, memoryview]] = []
         for index, span in enumerate(self._spans):
             length = span.stop - span.start
@@ -198,9 +205,22 @@ class _AioBatch:
             if together:
                 yield together
                 together = []
+            span.way = Way.DIRECT
             yield [(span, files[span.path].read(span.start, length, memoryview(b"")))]
         if together:
             yield together
+
+    def _read_cached(self, files: Mapping[str, LocalFile]) -> dict[int, int]:
+        """Read spans that the operating system has in its cache; gives their bytes by place in the batch."""
+        found: dict[int, int] = {}
+        for index, (span, start) in enumerate(zip(self._spans, self._starts, strict=False)):
+            if span.way is Way.CACHED:
+                length = span.stop - span.start
+                if files[span.path].read_cached(span.start, self._memory[start : start + length]):
+                    found[index] = length
+                else:
+                    span.way = Way.DIRECT
+        return found
 
     def wait_all(self) -> dict[int, int]:
         """Nothing is in flight any more; what the system said of each read, by its place in the wave.

@@ -1,4 +1,4 @@
-"""Local page files, kept open, and read past the page cache of the kernel."""
+"""Local page files, kept open, and read past the page cache of the kernel unless that has the pages."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, StorageError
+from spark_pages.io.system_cache import NO_WAIT, cached_bytes
 from spark_pages.model.page import PAGE_ALIGNMENT
 from spark_pages.storage.folders import kind_of
 
@@ -53,13 +54,13 @@ class LocalFile:
         If it is no file.
     """
 
-    __slots__ = ("_alignment", "_descriptor", "path", "size_bytes", "users")
+    __slots__ = ("_alignment", "_buffered", "_descriptor", "path", "size_bytes", "users")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.users = 0
         self.size_bytes = 0
-        self._descriptor = -1
+        self._descriptor = self._buffered = -1
         self._alignment = BUFFERED
         self._descriptor, direct = _open(path)
         status = os.fstat(self._descriptor)
@@ -126,11 +127,30 @@ class LocalFile:
             raise _short_read_error(self.path, offset, length, first + done)
         return view[offset - first : end - first]
 
+    def cached_bytes(self, offset: int, length: int) -> int:
+        """How many bytes of a range can be had from the operating system's cache; 0 if that is not known."""
+        return cached_bytes(self._descriptor, offset, length) if self._alignment != BUFFERED else 0
+
+    def read_cached(self, offset: int, view: memoryview) -> bool:
+        """Fill the memory from the operating system's cache; whether that held all of the range.
+
+        Notes
+        -----
+        Never waits for the disk. Opens the file a second time, once.
+        """
+        try:
+            if self._buffered < 0:
+                self._open_buffered()
+            return os.preadv(self._buffered, [view], offset, NO_WAIT) == len(view)
+        except OSError:  # not in the cache any more, no descriptor left, or another file has the name
+            return False
+
     def close(self) -> None:
         """The file is closed; it must not be read any more."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        for descriptor in (self._descriptor, self._buffered):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self._buffered = -1
 
     def __del__(self) -> None:
         with suppress(OSError):
@@ -151,6 +171,14 @@ class LocalFile:
                 break
             done += count
         return done
+
+    def _open_buffered(self) -> None:
+        descriptor = os.open(self.path, _FLAGS)
+        if os.path.samestat(os.fstat(descriptor), os.fstat(self._descriptor)):
+            self._buffered = descriptor
+        else:
+            os.close(descriptor)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
 
     def _fill_buffered(self, view: memoryview, first: int, done: int) -> int:
         descriptor = os.open(self.path, _FLAGS)

@@ -13,6 +13,7 @@ from spark_pages.io.linux_aio import QUEUE_BYTES, ReadQueue, open_queue
 from spark_pages.io.local_file import LocalFile, OpenFiles, huge_memory
 from spark_pages.io.read_plan import ReadRange
 from spark_pages.io.single_flight import PendingLoad
+from spark_pages.io.system_cache import Way
 
 _FILES_OF_A_JOB = 16
 """A job has its files open at the same time, and a process has many jobs and few file descriptors."""
@@ -131,6 +132,7 @@ def _read(
 ) -> Iterator[Read]:
     read = 0
     try:
+        _choose_ways(files, spans)
         queue = tools.queue() if _can_overlap(files, spans) else None
         if queue is not None:
             for together in queue.read(files, spans):
@@ -138,12 +140,42 @@ def _read(
                 yield together
         else:
             for span in spans:
-                view = files[span.path].read(span.start, span.stop - span.start, tools.memory())
+                view = _read_alone(files[span.path], span, tools.memory())
                 read += 1
                 yield [(span, view)]
     except SparkPagesError as error:
         pending.fail(spans[read].keys if read < len(spans) else (), error)
         raise
+
+
+def _choose_ways(files: Mapping[str, LocalFile], spans: Sequence[ReadRange]) -> None:
+    """Set `way` of each span: through the operating system's cache where that has all of it.
+
+    Notes
+    -----
+    One look at each file where it caches nothing between the spans, else one more at each span.
+    """
+    places: dict[str, list[ReadRange]] = {}
+    for span in spans:
+        places.setdefault(span.path, []).append(span)
+    for path, some in places.items():
+        file = files[path]
+        first, stop = min(span.start for span in some), max(span.stop for span in some)
+        some_cached = file.cached_bytes(first, stop - first) > 0
+        for span in some:
+            length = span.stop - span.start
+            whole = some_cached and (len(some) == 1 or file.cached_bytes(span.start, length) >= length)
+            span.way = Way.CACHED if whole else Way.DIRECT if file.is_direct else Way.STORAGE
+
+
+def _read_alone(file: LocalFile, span: ReadRange, memory: memoryview) -> memoryview:
+    length = span.stop - span.start
+    if span.way is Way.CACHED:
+        view = memory[:length] if length <= len(memory) else memoryview(bytearray(length))
+        if file.read_cached(span.start, view):
+            return view
+        span.way = Way.DIRECT
+    return file.read(span.start, length, memory)
 
 
 class ReadBuffers:

@@ -332,6 +332,8 @@ class PageHandler:
                 misses=total.misses,
                 requests=total.requests,
                 bytes_read=total.bytes_read,
+                direct_requests=total.direct_requests,
+                cached_requests=total.cached_requests,
                 evictions=held.evictions,
                 decoded_bytes=held.decoded_bytes,
                 compressed_bytes=held.compressed_bytes,
@@ -528,12 +530,8 @@ def _values_of(
 def _counted(load: Load) -> ReadCounts:
     """What has been read for a call so far."""
     counts = ReadCounts()
-    for requests, size, pages, disk_hits in load.tally:
-        counts.requests += requests
-        counts.bytes_read += size
-        counts.misses += pages
-        counts.coalesced += pages - requests
-        counts.disk_hits += disk_hits
+    for each in load.tally:
+        counts.add(each)
     return counts
 
 

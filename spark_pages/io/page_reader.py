@@ -21,6 +21,7 @@ from spark_pages.io.disk_cache import DiskCache
 from spark_pages.io.file_writer import check_padding, padding_of
 from spark_pages.io.linux_aio import HAS_QUEUES
 from spark_pages.io.local_reads import LocalRangeReader, Read, split
+from spark_pages.io.read_counts import ReadCounts
 from spark_pages.io.read_plan import ReadRange, join_spans, most_bytes, most_spans, plan_spans
 from spark_pages.io.single_flight import LoadedPage, PendingLoad, StoredBlock
 from spark_pages.io.workers import SerialQueue, Workers
@@ -59,7 +60,7 @@ class Load:
     spare_bytes
         Stored bytes that may be kept all the same, in free room of the compressed cache.
     tally
-        Requests, bytes, pages read and pages found in the disk cache, of each job that is done.
+        What each job that is done has read.
     wrong
         Pages of which the first answer was wrong.
     """
@@ -68,7 +69,7 @@ class Load:
     keep_packed: bool
     admit: bool
     spare_bytes: int = 0
-    tally: list[tuple[int, int, int, int]] = field(default_factory=list)
+    tally: list[ReadCounts] = field(default_factory=list)
     wrong: set[PageKey] = field(default_factory=set)
 
     def keep_spare(self, span: ReadRange, view: memoryview, owned: bool) -> None:
@@ -254,17 +255,16 @@ class PageReader:
 
     def _checked(self, read: Iterator[Read], load: Load) -> Generator[Read, None, None]:
         """What was read, counted, and its padding looked at."""
-        requests = size = pages = 0
+        counts = ReadCounts()
         try:
             for together in read:
-                requests += len(together)
-                size += sum(len(view) for _, view in together)
-                pages += sum(len(span.keys) for span, _ in together)
+                for span, view in together:
+                    counts.count_request(len(view), len(span.keys), span.way)
                 if self._padding:
                     self._check_paddings(together, load)
                 yield together
         finally:
-            load.tally.append((requests, size, pages, 0))
+            load.tally.append(counts)
 
     def _fetch(self, span: ReadRange, load: Load, decoding: SerialQueue[tuple[ReadRange, bytes]]) -> None:
         """Read one span of a remote object, and have it decoded."""
@@ -274,7 +274,7 @@ class PageReader:
         except SparkPagesError as error:
             load.pending.fail(span.keys, error)
             raise
-        load.tally.append((1, length, len(span.keys), 0))
+        load.tally.append(ReadCounts().count_request(length, len(span.keys)))
         decoding.submit((span, answer))
 
     def _answer(self, path: str, offset: int, length: int) -> bytes:
@@ -286,7 +286,7 @@ class PageReader:
     def reread(self, key: PageKey, load: Load) -> memoryview:
         """Read header and payload of one page again, of which the first answer was wrong."""
         path, offset, _, actual_len, _, _ = key
-        load.tally.append((1, actual_len, 0, 0))
+        load.tally.append(ReadCounts().count_request(actual_len, 0))
         load.wrong.add(key)
         return memoryview(self._store.get_range(path, offset, actual_len))
 
@@ -321,7 +321,7 @@ class PageReader:
         def reread(key: PageKey) -> memoryview:
             """Read all of the span again, once: other pages of it may have come wrong, too."""
             if not second:
-                load.tally.append((1, len(view), 0, 0))
+                load.tally.append(ReadCounts().count_request(len(view), 0))
                 second.append(memoryview(self._answer(span.path, span.start, len(view))))
             load.wrong.add(key)
             again[key] = second[0][place(key)]
@@ -355,7 +355,7 @@ class PageReader:
                     place = ReadRange(key[0], key[1], key[1] + key[3], key[1] + key[3], [key])
                     load.keep_spare(place, packed, owned=True)
                     hits += 1
-        load.tally.append((0, 0, 0, hits))
+        load.tally.append(ReadCounts(disk_hits=hits))
         return [key for key in keys if key not in load.pending.loaded] if hits else list(keys)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import Self
 
 from spark_pages.arguments import check_kind
 from spark_pages.display.markup import Markup, card, table
 from spark_pages.display.text import count, size
+from spark_pages.io.system_cache import Way
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -22,6 +24,9 @@ class CacheStats:
         decoded.
     misses, requests, bytes_read
         Pages that had to be read, the requests that took, and their bytes with padding and gaps.
+    direct_requests, cached_requests
+        Those of the requests that read a local disk past the operating system's cache, and those that this
+        cache answered.
     evictions
         Pages that left memory to keep the budgets.
     decoded_bytes, compressed_bytes
@@ -45,6 +50,8 @@ class CacheStats:
     misses: int = 0
     requests: int = 0
     bytes_read: int = 0
+    direct_requests: int = 0
+    cached_requests: int = 0
     evictions: int = 0
     decoded_bytes: int = 0
     compressed_bytes: int = 0
@@ -70,7 +77,7 @@ class CacheStats:
             f"CacheStats({count(pages, 'page')}: {self.decoded_hits:,} decoded, "
             f"{self.compressed_hits:,} compressed, {self.disk_hits:,} on disk, "
             f"{self.joined:,} joined, {self.misses:,} read in "
-            f"{count(self.requests, 'request')} of {size(self.bytes_read)}{_blooms(self)}; "
+            f"{count(self.requests, 'request')} of {size(self.bytes_read)}{_ways(self)}{_blooms(self)}; "
             f"{count(self.evictions, 'eviction')}; holds {size(self.decoded_bytes)} decoded, "
             f"{size(self.compressed_bytes)} compressed)"
         )
@@ -87,7 +94,11 @@ class CacheStats:
             ["compressed", self.compressed_hits, size(self.compressed_bytes)],
             ["disk", self.disk_hits, ""],
             ["another call", self.joined, ""],
-            [f"storage, {count(self.requests, 'request')}", self.misses, f"{size(self.bytes_read)} read"],
+            [
+                f"storage, {count(self.requests, 'request')}{_ways(self)}",
+                self.misses,
+                f"{size(self.bytes_read)} read",
+            ],
         ]
         if self.bloom_hits or self.bloom_requests:
             asked = f"bloom filters, {count(self.bloom_requests, 'request')}"
@@ -99,6 +110,13 @@ class CacheStats:
 
 
 _COUNTERS = tuple(each.name for each in fields(CacheStats))
+
+
+def _ways(counts: CacheStats | ReadCounts) -> str:
+    """Which way requests went, where files of a local disk were read."""
+    if not (counts.direct_requests or counts.cached_requests):
+        return ""
+    return f" ({counts.direct_requests:,} direct, {counts.cached_requests:,} from the system's cache)"
 
 
 def _blooms(counts: CacheStats | ReadCounts) -> str:
@@ -118,6 +136,8 @@ class ReadCounts:
     misses: int = 0
     requests: int = 0
     bytes_read: int = 0
+    direct_requests: int = 0
+    cached_requests: int = 0
     evictions: int = 0
     coalesced: int = 0
     joined: int = 0
@@ -125,6 +145,16 @@ class ReadCounts:
     bloom_hits: int = 0
     bloom_requests: int = 0
     bloom_bytes: int = 0
+
+    def count_request(self, size_bytes: int, pages: int, way: Way = Way.STORAGE) -> Self:
+        """Count one request that has read some pages, or one of them again."""
+        self.requests += 1
+        self.bytes_read += size_bytes
+        self.misses += pages
+        self.coalesced += pages - 1
+        self.direct_requests += way is Way.DIRECT
+        self.cached_requests += way is Way.CACHED
+        return self
 
     def add(self, other: ReadCounts) -> None:
         """What the other counts is counted here too."""
@@ -134,6 +164,8 @@ class ReadCounts:
         self.misses += other.misses
         self.requests += other.requests
         self.bytes_read += other.bytes_read
+        self.direct_requests += other.direct_requests
+        self.cached_requests += other.cached_requests
         self.evictions += other.evictions
         self.coalesced += other.coalesced
         self.joined += other.joined
@@ -164,7 +196,7 @@ class ReadTrace(ReadCounts):
             f"ReadTrace({count(len(self.page_ids), 'page')}: {self.decoded_hits:,} decoded, "
             f"{self.compressed_hits:,} compressed, {self.disk_hits:,} on disk, "
             f"{self.joined:,} joined, {self.misses:,} read in "
-            f"{count(self.requests, 'request')} of {size(self.bytes_read)}{_blooms(self)}{some})"
+            f"{count(self.requests, 'request')} of {size(self.bytes_read)}{_ways(self)}{_blooms(self)}{some})"
         )
 
     def merge(self, other: ReadTrace) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from spark_pages.errors import DamageError
+from spark_pages.io.system_cache import Way
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
 from spark_pages.model.run import PageKey
 
@@ -29,6 +30,8 @@ class ReadRange:
         One past the last byte of the last page.
     keys
         The pages asked for in it, in order.
+    way
+        How its bytes were reached; set by the read.
     """
 
     path: str
@@ -36,6 +39,7 @@ class ReadRange:
     stop: int
     used_stop: int
     keys: list[PageKey]
+    way: Way = Way.STORAGE
 
 
 def plan_spans(keys: Iterable[PageKey], max_bytes: int) -> list[ReadRange]:
