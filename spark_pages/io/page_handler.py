@@ -7,6 +7,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -97,7 +98,11 @@ class PageHandler:
         self._padding = padding
         self._store_id = ""
         self._state = self._fresh()
-        self.blooms = BloomReader(store, self._config.budgets().blooms)
+
+    @cached_property
+    def blooms(self) -> BloomReader:
+        """Reader of the bloom filters of pages."""
+        return BloomReader(self._store, self._config.budgets().blooms)
 
     @property
     def is_local(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, SnapshotExpiredError
 from spark_pages.format.commit import MAX_COMMIT_BYTES, decode_slot, slot_digest
@@ -37,8 +37,11 @@ class SlotReader:
         self.store = store
         self.identity = StoreIdentity(store, self.read, self.digest, monotonic_s)
         self.map_all = map_all
-        self._ranges = RangeReader(store, self.read, map_all)
         self._compacted = 0
+
+    @cached_property
+    def _ranges(self) -> RangeReader:
+        return RangeReader(self.store, self.read, self.map_all)
 
     def record_range(self, compacted: int) -> None:
         """Slots below this version are said to be in compacted ranges."""

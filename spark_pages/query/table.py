@@ -512,6 +512,8 @@ class Table(TableViews):
 
     def _parse(self, given: Filter | None) -> ParsedFilter | None:
         """Parse a filter, and try it on no rows and on a row of nulls, to refuse an unfit one at once."""
+        if given is None:
+            return None
         parsed = parse_filter(given, self.schema, visible_table(self.definition))
         if parsed is not None:
             kinds = self._source.schema_of(self._exact(parsed.columns))

@@ -144,7 +144,7 @@ class Committer:
 
     def applied_version(self) -> AppliedVersion | None:
         """Return where the pair of application and number was committed, up to the read version."""
-        return self._applied_in(self._state.base.state)
+        return None if self._state.info.app_id is None else self._applied_in(self._state.base.state)
 
     def _applied_in(self, state: LogState) -> AppliedVersion | None:
         info = self._state.info

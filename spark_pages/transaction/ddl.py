@@ -5,43 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from spark_pages.arguments import as_flag, as_str, check_kind, check_texts
 from spark_pages.boundary import guarded
-from spark_pages.errors import AlreadyExistsError, InvalidInputError, NotFoundError, TableExistsError
-from spark_pages.log.reopen import retrying
-from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.errors import TableExistsError
 from spark_pages.transaction import object_ddl, table_ddl
 from spark_pages.transaction.object_ddl import ForeignKey
 from spark_pages.transaction.schema_sources import as_schema
-from spark_pages.transaction.state import TransactionState
-
-Verbs = TypeVar("Verbs", bound="CatalogVerbs")
-Given = ParamSpec("Given")
-Answer = TypeVar("Answer")
-
-
-def verb(act: Callable[Concatenate[Verbs, Given], Answer]) -> Callable[Concatenate[Verbs, Given], Answer]:
-    """Retry a verb after a vacuum, see `retrying`, and count a refusal as a read of the catalog.
-
-    The caller knows from it that a name exists or does not, and serializable isolation keeps it so.
-    """
-    acting = retrying(act)
-
-    @wraps(act)
-    def acted(txn: Verbs, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        try:
-            return acting(txn, *args, **kwargs)
-        except (NotFoundError, AlreadyExistsError, InvalidInputError):
-            txn._state.relies_on(CATALOG_TABLE)
-            raise
-
-    return acted
+from spark_pages.transaction.state import TransactionState, verb
 
 
 @guarded()

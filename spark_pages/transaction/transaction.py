@@ -44,7 +44,7 @@ from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.transaction.committer import Committer
-from spark_pages.transaction.ddl import CatalogVerbs, verb
+from spark_pages.transaction.ddl import CatalogVerbs
 from spark_pages.transaction.ingest import NOTHING_BESIDE, misfit
 from spark_pages.transaction.page_writer import StagedPage
 from spark_pages.transaction.placement import StagedSplice
@@ -54,7 +54,7 @@ from spark_pages.transaction.row_metadata import with_meta
 from spark_pages.transaction.row_sources import as_rows
 from spark_pages.transaction.staged_tables import StagedNames, staged_table
 from spark_pages.transaction.staging import append_rows, delete_rows, load_lengths, settle, update_rows
-from spark_pages.transaction.state import TransactionOptions, TransactionState
+from spark_pages.transaction.state import TransactionOptions, TransactionState, verb
 from spark_pages.transaction.written_rows import StagedWrites, WrittenRows
 
 

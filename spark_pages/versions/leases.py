@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 import pyarrow as pa
@@ -21,23 +22,23 @@ LEASES_SCHEMA = pa.schema(
 )
 
 
+@dataclass(frozen=True, slots=True)
 class Leases:
     """The leases of one store.
 
-    Parameters
+    Attributes
     ----------
     log, runtime
         The log, and the clock by which leases are over.
     """
 
-    def __init__(self, log: Log, runtime: Runtime) -> None:
-        self._log = log
-        self._runtime = runtime
+    log: Log
+    runtime: Runtime
 
     def table(self) -> pa.Table:
         """Leases that are not over, the oldest version first."""
-        now = self._runtime.now_us()
-        held = [lease for lease in self._log.refresh().state.leases.values() if lease.expires_at_us > now]
+        now = self.runtime.now_us()
+        held = [lease for lease in self.log.refresh().state.leases.values() if lease.expires_at_us > now]
         held.sort(key=lambda lease: (lease.version, lease.lease_id))
         rows = [
             {"lease_id": each.lease_id, "version": each.version, "expires_at": each.expires_at_us}
@@ -47,11 +48,11 @@ class Leases:
 
     def open_again(self, version: int) -> LogSnapshot:
         """Reopen a version on the retained objects; see `Log.reopen`."""
-        return self._log.reopen(version)
+        return self.log.reopen(version)
 
     def take(self, snapshot: Snapshot, duration: timedelta, required: bool) -> ReaderLease[Snapshot]:
         """Take a lease on the version of the snapshot; see `Snapshot.lease`."""
-        lease = ReaderLease(snapshot, self._runtime.token(), self._write, self._runtime.now_us)
+        lease = ReaderLease(snapshot, self.runtime.token(), self._write, self.runtime.now_us)
         try:
             lease.renew(duration)
         except (CommitUnknownError, StorageError):
@@ -60,10 +61,10 @@ class Leases:
         return lease
 
     def _write(self, lease: Lease) -> None:
-        head = self._log.refresh()
+        head = self.log.refresh()
         if lease.expires_at_us:
-            self._log.check_lasts(lease.expires_at_us, f"a lease on version {lease.version}")
-        token = self._runtime.token()
+            self.log.check_lasts(lease.expires_at_us, f"a lease on version {lease.version}")
+        token = self.runtime.token()
         operation = "lease" if lease.expires_at_us else "release"
 
         def build(state: LogState) -> TransactionRecord:
@@ -79,8 +80,8 @@ class Leases:
             )
 
         try:
-            self._log.commit(head, build)
+            self.log.commit(head, build)
         except CommitConflictError:
             if lease.expires_at_us:
-                check_version(self._log.refresh().state, lease.version, "to be leased")
+                check_version(self.log.refresh().state, lease.version, "to be leased")
             raise
