@@ -219,7 +219,7 @@ def _advise(source: External) -> None:
     if size_bytes > SMALL_BYTES:
         say(
             f"{size(size_bytes)} by one process; several machines are faster: submit the job `ingest` to "
-            "Spark, see docs/spark.md"
+            "Spark, see docs/spark-jobs.md"
         )
 
 

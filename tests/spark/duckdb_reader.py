@@ -1,6 +1,6 @@
 """DuckDB reads published tables; a script, with its extension, the folder of a store, an output and versions.
 
-For each Delta version it writes ``rows-<version>.parquet``, put together as docs/spark.md says, and
+For each Delta version it writes ``rows-<version>.parquet``, put together as docs/delta-tables.md says, and
 ``history.parquet`` and ``changes.parquet`` as they are now. It prints one JSON object: what came of each try
 to change a table. It runs in an interpreter of its own, beside the DuckDB of an older release that the
 extension is for, so it imports nothing of ours.

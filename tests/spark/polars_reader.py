@@ -1,4 +1,4 @@
-"""Polars reads published tables in the order of rows, put together as docs/spark.md says."""
+"""Polars reads published tables in the order of rows, put together as docs/delta-tables.md says."""
 
 from __future__ import annotations
 

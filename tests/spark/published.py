@@ -1,4 +1,4 @@
-"""What a Delta client finds of a published store, put together as docs/spark.md says."""
+"""What a Delta client finds of a published store, put together as docs/delta-tables.md says."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_the_reconstruction_job_runs_by_spark_submit(history: History) -> None:
 
 
 def as_documented(job: str, *arguments: str, stderr: int = subprocess.PIPE) -> Any:
-    """A job has ended that was called as docs/spark.md says."""
+    """A job has ended that was called as docs/spark-jobs.md says."""
     spark_submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     others = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
