@@ -1,7 +1,8 @@
 """A session with delta-spark that reads published tables; a script, with the folder of a store.
 
 For each line on stdin, a Delta version and a folder, it writes what it finds at that version
-(``rows.parquet``, put together as docs/delta-tables.md says), and ``history.parquet`` and ``changes.parquet`` as
+(``rows.parquet``, put together as docs/delta-tables.md says), and ``history.parquet`` and
+``changes.parquet`` as
 they are now. Then it says so on stdout.
 """
 
