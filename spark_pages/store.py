@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import pyarrow as pa
 
@@ -51,6 +51,9 @@ from spark_pages.versions.leases import Leases
 from spark_pages.versions.restore import restore
 from spark_pages.versions.tags import delete_tag, set_tag, tagged_version
 
+if TYPE_CHECKING:
+    from spark_pages.sql.temporary import TemporaryTables
+
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -70,6 +73,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         self._objects = objects
         self._log = Log(objects, self._runtime)
         self._pages = PageHandler(objects, cache)
+        self._temporary: TemporaryTables | None = None
         self._told: tuple[object, ...] = ()
 
     def __repr__(self) -> str:
@@ -298,6 +302,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         timestamp: Moment | None = None,
         tag: str | None = None,
         limit: int | None = None,
+        files: bool = False,
     ) -> pa.Table:
         """Run one SQL statement: gives rows of a query, or statement, version and rows of a change.
 
@@ -311,6 +316,9 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
             What a query reads, as in `snapshot`; a table followed by ``VERSION AS OF`` is read as of that.
         limit
             Rows of a query, from the first; no more of them are computed.
+        files
+            Whether the statement may read files, as ``FROM 'x.csv'``, and write one, as ``COPY t TO
+            'x.csv'``.
 
         Raises
         ------
@@ -327,8 +335,12 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         change is one transaction.
         """
         from spark_pages.sql.execution import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
+        from spark_pages.sql.temporary import TemporaryTables  # noqa: PLC0415 - as above
 
-        return run_sql(text, self.snapshot, self.transaction, version, timestamp, tag, params, limit)
+        if self._temporary is None:
+            self._temporary = TemporaryTables()
+        known = self.snapshot, self.transaction
+        return run_sql(text, *known, version, timestamp, tag, params, limit, files, self._temporary)
 
     def history(self, limit: int | None = None) -> pa.Table:
         """List transactions and upkeep of the log, newest first.

@@ -325,12 +325,16 @@ def sql(
     timestamp: Timestamp = None,
     tag: Tag = None,
     limit: Limit = 20,
+    files: Annotated[
+        bool, typer.Option("--files", help="Allow FROM 'x.csv', and COPY t TO 'x.csv'.")
+    ] = False,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
     """Rows of a query, or what a statement changed."""
     most = limit + 1 if limit else None  # one more tells whether there are more
-    found = open_stored(url, profile).sql(text, version=version, timestamp=timestamp, tag=tag, limit=most)
+    store = open_stored(url, profile)
+    found = store.sql(text, version=version, timestamp=timestamp, tag=tag, limit=most, files=files)
     shown = found.slice(0, limit) if limit else found
     truncated = shown.num_rows < found.num_rows
     if json:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from spark_pages.sql.relations import Relation
 from spark_pages.sql.resolver import ResolvedQuery
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
@@ -81,6 +82,29 @@ def run_query(query: ResolvedQuery, limit: int | None = None) -> pa.Table:
     -----
     About 4 ms beside reading and computing.
     """
+    with _running(query) as relation:
+        result = (relation if limit is None else relation.limit(limit)).to_arrow_table()
+    return _as_users_know(result, query.outputs)
+
+
+def stream_query(query: ResolvedQuery) -> pa.RecordBatchReader:
+    """Run a query, and stream its rows; otherwise as `run_query`."""
+    with _running(query) as relation:
+        computed = relation.limit(0).to_arrow_table()
+    schema = _as_users_know(computed, query.outputs).schema
+    return pa.RecordBatchReader.from_batches(schema, _streamed(query, schema))
+
+
+def _streamed(query: ResolvedQuery, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with _running(query) as relation:
+        for batch in relation.to_arrow_reader(BATCH_ROWS):
+            rows = _as_users_know(pa.Table.from_batches([batch]), query.outputs)
+            yield from rows.cast(schema).to_batches()
+
+
+@contextmanager
+def _running(query: ResolvedQuery) -> Iterator[DuckDBPyRelation]:
+    """Give the relation of a query to read in the block; what fails in it is an error of ours."""
     duckdb = load_duckdb()
     datasets: list[RelationDataset] = []
     connection = _database(os.getpid()).cursor()
@@ -90,8 +114,7 @@ def run_query(query: ResolvedQuery, limit: int | None = None) -> pa.Table:
             datasets.append(RelationDataset(use.relation, labels, use.hint))
             _ = datasets[-1].schema  # refuses here what DuckDB cannot hold
             connection.register(use.label, datasets[-1])
-        relation = connection.sql(query.text)
-        result = (relation if limit is None else relation.limit(limit)).to_arrow_table()
+        yield connection.sql(query.text)
     except (duckdb.Error, pa.ArrowException, SparkPagesError) as error:
         for dataset in datasets:
             if dataset.failure is not None:
@@ -112,7 +135,6 @@ def run_query(query: ResolvedQuery, limit: int | None = None) -> pa.Table:
         ) from error
     finally:
         connection.close()
-    return _as_users_know(result, query.outputs)
 
 
 def _as_users_know(result: pa.Table, outputs: tuple[VisibleColumn, ...]) -> pa.Table:

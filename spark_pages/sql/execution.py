@@ -7,32 +7,45 @@ columns and rows that DuckDB requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
-from spark_pages.arguments import MOST_NUMBER, Moment, as_int, as_str
+from spark_pages.arguments import MOST_NUMBER, Moment, as_flag, as_int, as_str
 from spark_pages.arrow.nested import null_column
 from spark_pages.catalog.resolve import logical_fields
-from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from spark_pages.format.inference import LossError
 from spark_pages.format.values import convert, integers_as_decimal
 from spark_pages.model.names import match_name
+from spark_pages.query.output_files import replacing, write_batches
 from spark_pages.query.predicates.evaluate import passing
 from spark_pages.query.predicates.expression_tree import expression_parts
 from spark_pages.query.predicates.literals import times_of_text
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
 from spark_pages.query.table_names import table_called
-from spark_pages.sql.engine import check_syntax, run_query
+from spark_pages.sql.engine import check_syntax, run_query, stream_query
+from spark_pages.sql.files import (
+    Copy,
+    FileRelation,
+    files_not_allowed,
+    looks_like_a_file,
+    read_copy,
+    refuse_files,
+    with_named_files,
+)
 from spark_pages.sql.parameters import GivenParameters, Parameters
-from spark_pages.sql.relations import AsOf
+from spark_pages.sql.relations import AsOf, Relation
 from spark_pages.sql.resolver import resolve
-from spark_pages.sql.schema_changes import apply_change, new_name, title
-from spark_pages.sql.statement_parser import read_statement
-from spark_pages.sql.statements import CreateTable, Insert, Select, Write
+from spark_pages.sql.schema_changes import apply_change, new_name, table_schema, title
+from spark_pages.sql.statement_parser import plain_name, read_statement, read_temporary
+from spark_pages.sql.statements import CreateTable, CreateTemporary, DropTable, Insert, Select, Write
+from spark_pages.sql.temporary import MemoryRelation, TemporaryTables
 from spark_pages.transaction.transaction import Transaction
 
 RESULT = pa.schema([("statement", pa.string()), ("version", pa.int64()), ("rows", pa.int64())])
@@ -48,6 +61,8 @@ def run_sql(
     tag: str | None = None,
     parameters: GivenParameters = None,
     limit: int | None = None,
+    files: bool = False,
+    temporary: TemporaryTables | None = None,
 ) -> pa.Table:
     """Run a statement, and return its result.
 
@@ -63,8 +78,28 @@ def run_sql(
         Values for the parameters of the statement.
     limit
         Rows of a query, of which no more are computed.
+    files
+        Whether the statement may read and write files.
+    temporary
+        Temporary tables of the caller; None where there cannot be any.
     """
     text = as_str(text, "the statement")
+    files = as_flag(files, "files")
+    if files:
+        text = with_named_files(text)
+    elif (refused := refuse_files(text)) is not None:
+        raise refused
+    access = Access(files, temporary)
+    copy = read_copy(text)
+    if copy is not None:
+        relations = StoreRelations(open_version(version, timestamp, tag), open_version, access)
+        return pa.table([["COPY"], [None], [_copy(copy, relations, parameters)]], schema=RESULT)
+    made = read_temporary(text)
+    if made is not None:
+        relations = StoreRelations(open_version(version, timestamp, tag), open_version, access)
+        return pa.table(
+            [["CREATE TABLE"], [None], [_create_temporary(made, relations, parameters)]], schema=RESULT
+        )
     if limit is not None:
         limit = as_int(limit, "limit", "a number of rows, 0 or more", 0, MOST_NUMBER)
     statement = read_statement(text)
@@ -73,11 +108,91 @@ def run_sql(
             f"Cannot run {title(statement)} on an earlier version: it changes the newest one.",
             hint="Leave out `version`, `timestamp` and `tag`.",
         )
-    relations = StoreRelations(open_version(version, timestamp, tag), open_version)
+    relations = StoreRelations(open_version(version, timestamp, tag), open_version, access)
     if isinstance(statement, Select):
         return _rows(statement.tree, text, relations, parameters, limit)
-    version, rows = _change(statement, text, relations, begin, parameters)
+    changed = _change_temporary(statement, text, relations, parameters)
+    version, rows = changed or _change(statement, text, relations, begin, parameters)
     return pa.table([[title(statement)], [version], [rows]], schema=RESULT)
+
+
+def _copy(copy: Copy, relations: StoreRelations, parameters: GivenParameters) -> int:
+    """Write the rows of a query to a file, batch by batch, and return their number."""
+    statement = read_statement(copy.query)
+    if not isinstance(statement, Select):
+        raise InvalidInputError(
+            f"Cannot copy {title(statement)} to a file: it is no query.",
+            hint="Write COPY (SELECT …) TO 'rows.csv'.",
+        )
+    folders = Path(copy.path).expanduser().resolve().parents
+    store = next((folder for folder in folders if (folder / "_log").is_dir()), None)
+    if store is not None:
+        raise InvalidInputError(
+            f"Cannot write to {copy.path}: it lies in the store at {store}.",
+            hint=f"Name a file outside of {store}.",
+        )
+    stream = _stream(statement.tree, copy.query, relations, parameters)
+    counts: list[int] = []
+    with replacing(str(Path(copy.path).expanduser()), overwrite=True) as unfinished:
+        write_batches(unfinished, copy.form, stream.schema, _counted(stream, counts))
+    return sum(counts)
+
+
+def _counted(batches: Iterable[pa.RecordBatch], counts: list[int]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        counts.append(batch.num_rows)
+        yield batch
+
+
+def _create_temporary(
+    made: CreateTemporary, relations: StoreRelations, parameters: GivenParameters
+) -> int | None:
+    """Create a temporary table, and return how many rows it has, if a query gives them."""
+    if relations.access.temporary is None:
+        raise InvalidInputError(
+            "Cannot create a temporary table: this connection runs queries alone.",
+            hint="Open the store by `spark_pages.open`.",
+        )
+    statement = made.statement
+    name = plain_name(statement.table[-1:], "temporary table")
+    known = relations.access.temporary.find([name])
+    if known is not None and statement.if_not_exists:
+        return None
+    if statement.query is None:
+        Parameters(parameters, None)
+        rows = table_schema(statement, relations.base).empty_table()
+    else:
+        rows = _rows(statement.query, made.text, relations, parameters)
+    relations.access.temporary.create(name, rows, made.replace)
+    return rows.num_rows if statement.query is not None else None
+
+
+def _change_temporary(
+    statement: Write, text: str, relations: StoreRelations, parameters: GivenParameters
+) -> tuple[None, int | None] | None:
+    """Change temporary tables, if they are what a statement names; else return None."""
+    temporary = relations.access.temporary
+    if temporary is None:
+        return None
+    if isinstance(statement, DropTable) and all(temporary.find(name) for name in statement.tables):
+        for name in statement.tables:
+            temporary.drop(name)
+        return None, None
+    target = temporary.find(statement.table) if isinstance(statement, Insert) else None
+    if target is None or not isinstance(statement, Insert):
+        return None
+    given = _rows(statement.query, text, relations, parameters)
+    rows = _match_columns(statement, given, target)[1]
+    temporary.append(target, rows)
+    return None, rows.num_rows
+
+
+def _stream(
+    tree: exp.Expr, text: str, relations: StoreRelations, parameters: GivenParameters
+) -> pa.RecordBatchReader:
+    query = resolve(tree, text, relations, parameters)
+    check_syntax(text, tree.root())
+    return stream_query(query)
 
 
 def _rows(
@@ -104,10 +219,10 @@ def _change(
     # What can be refused is, before the transaction begins; what is read is read from one version.
     made = inserted = None
     if isinstance(statement, CreateTable) and statement.query is not None:
-        made = _rows(statement.query, text, relations, parameters)
+        made = _stream(statement.query, text, relations, parameters)
     elif isinstance(statement, Insert):
         given = _rows(statement.query, text, relations, parameters)
-        inserted = _match_columns(statement, given, relations.base)
+        inserted = _match_columns(statement, given, table_called(relations.base, statement.table))
     else:
         Parameters(parameters, None)  # there are none to bind
     with begin(title(statement).lower()) as transaction:
@@ -119,17 +234,19 @@ def _change(
             name_new = new_name(relations.base, statement.table, statement.if_not_exists)
             if name_new is not None:
                 transaction.create_table(name_new, made.schema, properties=statement.properties)
-                transaction.append(name_new, made)
-                rows = made.num_rows
+                counts: list[int] = []
+                batches = pa.RecordBatchReader.from_batches(made.schema, _counted(made, counts))
+                transaction.append(name_new, batches)
+                rows = sum(counts)
         else:
             apply_change(statement, transaction, relations.base)
     return transaction.version, rows
 
 
-def _match_columns(statement: Insert, given: pa.Table, snapshot: Snapshot) -> tuple[str, pa.Table]:
+def _match_columns(statement: Insert, given: pa.Table, table: Table | MemoryRelation) -> tuple[str, pa.Table]:
     """Return the table's name, and the rows with all of its columns in its types."""
-    table = table_called(snapshot, statement.table)
-    names = [_column(name, table.columns, table.name) for name in statement.columns] or table.columns
+    known: list[str] = table.schema.names
+    names = [_column(name, known, table.name) for name in statement.columns] or known
     if len(set(names)) < len(names):
         raise InvalidInputError(
             f"Cannot write rows into table {table.name!r}: the rows name a column twice.",
@@ -204,6 +321,22 @@ class TableRelation:
         return passing(rows, expression_parts(filter).predicate)
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a statement may name beside the tables of the store.
+
+    Attributes
+    ----------
+    files
+        Whether it may read and write files.
+    temporary
+        Temporary tables of the caller; None where there cannot be any.
+    """
+
+    files: bool
+    temporary: TemporaryTables | None
+
+
 class StoreRelations:
     """The tables that one statement may name, all of them at one version but where it says otherwise.
 
@@ -213,18 +346,33 @@ class StoreRelations:
         What is read where a table says no version.
     open_version
         Opens another one: by version, timestamp or tag.
+    access
+        What the statement may name beside tables of the store.
     """
 
-    def __init__(self, base: Snapshot, open_version: Callable[..., Snapshot]) -> None:
+    def __init__(self, base: Snapshot, open_version: Callable[..., Snapshot], access: Access) -> None:
         self.base = base
+        self.access = access
+        self._files = 0
         self._open = open_version
         self._opened: dict[AsOf, Snapshot] = {}
 
-    def find(self, parts: Sequence[str], as_of: AsOf | None) -> TableRelation:
+    def find(self, parts: Sequence[str], as_of: AsOf | None) -> Relation:
         """See `spark_pages.sql.relations.Relations`."""
+        temporary = self.access.temporary
+        if as_of is None and temporary is not None and (found := temporary.find(parts)) is not None:
+            return found
         snapshot = self.base if as_of is None else self._opened.get(as_of)
         if snapshot is None:
             assert as_of is not None
             snapshot = self._open(as_of.version, as_of.timestamp, as_of.tag)
             self._opened[as_of] = snapshot
-        return TableRelation(table_called(snapshot, parts))
+        try:
+            return TableRelation(table_called(snapshot, parts))
+        except TableNotFoundError:
+            if as_of is not None or not looks_like_a_file(parts):
+                raise
+            if not self.access.files:
+                raise files_not_allowed(f"read {parts[0]!r}") from None
+        self._files += 1
+        return FileRelation(parts[0], self._files)

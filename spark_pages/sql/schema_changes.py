@@ -151,7 +151,7 @@ def new_name(snapshot: Snapshot, name: Name, if_not_exists: bool) -> str | None:
             raise InvalidInputError(
                 f"Cannot create {new!r} by a statement: temporary tables are of one transaction, and "
                 "it would be gone at once.",
-                hint="Make it with `transaction.create_table`, where it is used.",
+                hint="Write CREATE TEMP TABLE, or make it with `transaction.create_table` where it is used.",
             )
         return new
     if if_not_exists:
@@ -163,11 +163,16 @@ def new_name(snapshot: Snapshot, name: Name, if_not_exists: bool) -> str | None:
     )
 
 
+def table_schema(statement: CreateTable, snapshot: Snapshot) -> pa.Schema:
+    """Return the schema of the columns that a statement declares."""
+    return pa.schema([_field(column, snapshot) for column in statement.columns])
+
+
 def _create_table(statement: CreateTable, transaction: Transaction, snapshot: Snapshot) -> None:
     name = new_name(snapshot, statement.table, statement.if_not_exists)
     if name is None:
         return
-    schema = pa.schema([_field(column, snapshot) for column in statement.columns])
+    schema = table_schema(statement, snapshot)
     transaction.create_table(name, schema, properties=statement.properties or {})
     if statement.comment is not None:
         transaction.set_comment(name, statement.comment)

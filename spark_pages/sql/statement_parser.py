@@ -24,6 +24,7 @@ from spark_pages.sql.statements import (
     Constraint,
     CreateNamespace,
     CreateTable,
+    CreateTemporary,
     CreateType,
     DropColumn,
     DropConstraint,
@@ -403,6 +404,36 @@ def read_statement(text: str) -> Statement:
     raise InvalidInputError(
         f"Cannot run {first[0]} {first[1]}: it is not supported here: {shown(text)}.", hint=_hint()
     )
+
+
+def read_temporary(text: str) -> CreateTemporary | None:
+    """Return the statement that creates a temporary table, or None if the text is another statement.
+
+    Raises
+    ------
+    InvalidInputError
+        If it has what a temporary table cannot have: constraints, properties or a comment.
+    """
+    words = tokens(text) if "TEMP" in text.upper() else []
+    said = [word.text.upper() for word in words[:5]]
+    replace = said[1:3] == ["OR", "REPLACE"]
+    place = 3 if replace else 1
+    if said[:1] != ["CREATE"] or said[place : place + 1] not in (["TEMP"], ["TEMPORARY"]):
+        return None
+    first, last = words[1], words[place]
+    bare = f"{text[: first.start]}{' ' * (last.end + 1 - first.start)}{text[last.end + 1 :]}"
+    statement = read_statement(bare)
+    if not isinstance(statement, CreateTable):
+        raise InvalidInputError(
+            f"Cannot create what {shown(text)} names: only tables can be temporary.",
+            hint="Write CREATE TEMP TABLE name AS SELECT ….",
+        )
+    if statement.constraints or statement.properties or statement.comment is not None:
+        raise InvalidInputError(
+            "Cannot create a temporary table with constraints, properties or a comment: it has rows alone.",
+            hint="Write CREATE TEMP TABLE name (n BIGINT), or leave TEMP out.",
+        )
+    return CreateTemporary(statement, bare, replace)
 
 
 def _hint() -> str:

@@ -78,6 +78,25 @@ class CreateTable:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateTemporary:
+    """``CREATE [OR REPLACE] TEMP TABLE``.
+
+    Attributes
+    ----------
+    statement
+        What to create, as a table of the store would be.
+    text
+        The statement without ``OR REPLACE`` and ``TEMP``.
+    replace
+        Whether a temporary table of that name is replaced.
+    """
+
+    statement: CreateTable
+    text: str
+    replace: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DropTable:
     """``DROP TABLE``."""
 

@@ -291,6 +291,7 @@ def _text_reader(stream: pa.NativeFile, schema: pa.Schema, kind: str) -> Any:
     convert.column_types = schema
     convert.include_columns = schema.names
     convert.include_missing_columns = True
+    parsing.ignore_empty_lines = len(schema) > 1  # in one column, an empty line is a null
     return csv.open_csv(stream, read, parsing, convert)
 
 
