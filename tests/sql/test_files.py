@@ -23,7 +23,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.chdir(tmp_path)
     Path("x.csv").write_text('id,name\n1,a\n2,\n3,""\n')
     Path("x.txt").write_text("id\n7\n")
-    made = sp.create("memory://")
+    made = sp.create(str(tmp_path / "../store-of-sql" / tmp_path.name))
     made.append("t", ROWS, create=True)
     return made
 
@@ -109,6 +109,7 @@ def test_a_copy_does_not_write_into_a_store(tmp_path: Path) -> None:
 NAMES = st.one_of(st.none(), st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5))
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     names=st.lists(NAMES, min_size=1, max_size=4),
