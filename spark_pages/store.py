@@ -435,6 +435,48 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
             return read_changed_values(self._log, self._wrap, start, end, table)
         return read_changes(self._log, self._pages, start, end, table, granularity)
 
+    def diff(self, a: int | str | datetime, b: int | str | datetime, table: str) -> pa.RecordBatchReader:
+        """Read the rows of a table that differ between two versions, with their values in both.
+
+        Parameters
+        ----------
+        a, b
+            The earlier version and the later one: a number, the name of a tag, or a datetime.
+        table
+            The table, by its name at `b`, or at `a` where it is gone since.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            As `changes` with `values`: ``_change`` is ``insert``, ``delete``, or ``update_before`` and
+            ``update_after`` for a row that is in both, one after the other.
+
+        Raises
+        ------
+        VersionNotFoundError, SnapshotExpiredError, TableNotFoundError
+            If a version or the table cannot be read.
+        InvalidInputError
+            If `a` is later than `b`.
+
+        Notes
+        -----
+        Costs what `changes` costs: it grows with what differs, not with the table.
+        """
+        first, last = (self._version_of(each) for each in (a, b))
+        if first > last:
+            raise InvalidInputError(
+                f"Cannot compare version {first} with version {last}: the first is the later one.",
+                hint=f"Swap them: `store.diff({last}, {first}, …)`.",
+            )
+        return self.changes(first + 1, last, table, values=True)
+
+    def _version_of(self, given: int | str | datetime) -> int:
+        if isinstance(given, str):
+            return self.snapshot(tag=given).version
+        if isinstance(given, datetime):
+            return self.snapshot(timestamp=given).version
+        return self.snapshot(as_int(given, "a version")).version
+
     def blame(self, table: str, column: str, row: int) -> Blame:
         """Find the commit that last wrote a row of a column.
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.arguments import as_int, as_names
+from spark_pages.arguments import as_flag, as_int, as_names, shortened
 from spark_pages.boundary import guarded
+from spark_pages.catalog.resolve import find_columns
 from spark_pages.errors import InvalidInputError, MissingDependencyError, RowOutOfRangeError
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from spark_pages.query.batches import Batches
     from spark_pages.query.dataset import TableDataset
 
 
@@ -112,6 +114,72 @@ class TableViews:
         """
         return self.read(limit=as_int(n, "n", "a number of rows", 0))
 
+    def batches(
+        self,
+        batch_rows: int = 1024,
+        *,
+        shuffle: bool = False,
+        seed: int | None = None,
+        shard: tuple[int, int] = (0, 1),
+        columns: Sequence[str] | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> Batches:
+        """Iterate over batches of live rows for training, in random order if you like.
+
+        Parameters
+        ----------
+        batch_rows
+            Rows of a batch; the last one may have fewer.
+        shuffle
+            Whether to read whole pages in random order, and to shuffle rows within windows of about 32 MiB.
+        seed
+            A number that gives the same order again, such as that of the epoch; None for another each time.
+        shard
+            Which part to read of how many, from 0: ``(rank, world_size)``. With one seed, shards have no row
+            in common, and together all rows.
+        columns
+            Which columns, in which order; all by default.
+        state
+            What `Batches.state` returned, to go on there. Pass the other arguments as before.
+
+        Returns
+        -------
+        Batches
+            An iterator over `pyarrow.RecordBatch`, with a method `state`.
+
+        Raises
+        ------
+        ColumnNotFoundError, InvalidInputError
+
+        Notes
+        -----
+        Reads each page once, but for those at the ends of what is read together. Holds three windows: one is
+        read while you work on another. The caches are left to other readers.
+        """
+        from spark_pages.query.batches import Batches, BatchSettings  # noqa: PLC0415 - for training alone
+
+        table: Any = self
+        wanted = table.columns if columns is None else as_names(columns, "columns")
+        names = tuple(find_columns(table.definition, wanted))
+        if not names:
+            raise InvalidInputError(
+                "Cannot make batches without columns: rows would have nothing in them.",
+                hint="Name some in `columns`, or leave it out.",
+            )
+        part, parts = (as_int(each, "shard", "two numbers, such as (0, 4)", 0) for each in _pair(shard))
+        if part >= parts:
+            raise InvalidInputError(
+                f"Cannot read shard {part} of {parts}: shards are numbered from 0.",
+                hint=f"Pass `shard` as ({max(parts - 1, 0)}, {max(parts, 1)}).",
+            )
+        size = as_int(batch_rows, "batch_rows", "a number of rows, 1 or more", 1)
+        order = None
+        if as_flag(shuffle, "shuffle"):
+            known = state.get("seed") if isinstance(state, Mapping) else None
+            order = known if seed is None else as_int(seed, "seed", "a number", 0)
+            order = int(np.random.default_rng().integers(1 << 62)) if order is None else order
+        return Batches(table, BatchSettings(names, size, order, part, parts), state)
+
     def sample(self, n: int, seed: int | None = None) -> pa.Table:
         """Read live rows drawn at random, each at most once, in the order of the table.
 
@@ -176,6 +244,15 @@ class TableViews:
             return self.take(self.rows_at(np.array(positions, np.int64)))
         first, last = self.rows_at([positions[0], positions[-1]]).tolist()
         return self.read(start=first, stop=last + 1)
+
+
+def _pair(shard: object) -> tuple[object, object]:
+    if not isinstance(shard, tuple | list) or len(shard) != 2:
+        raise InvalidInputError(
+            f"Cannot use {shortened(shard)} as shard: expected two numbers, a part and the number of parts.",
+            hint="Pass `shard` as (rank, world_size), such as (0, 4).",
+        )
+    return shard[0], shard[1]
 
 
 def _require(name: str) -> Any:

@@ -333,8 +333,11 @@ class Access:
         Temporary tables of the caller; None where there cannot be any.
     """
 
-    files: bool
-    temporary: TemporaryTables | None
+    files: bool = False
+    temporary: TemporaryTables | None = None
+
+
+_NO_ACCESS = Access()
 
 
 class StoreRelations:
@@ -350,7 +353,9 @@ class StoreRelations:
         What the statement may name beside tables of the store.
     """
 
-    def __init__(self, base: Snapshot, open_version: Callable[..., Snapshot], access: Access) -> None:
+    def __init__(
+        self, base: Snapshot, open_version: Callable[..., Snapshot], access: Access = _NO_ACCESS
+    ) -> None:
         self.base = base
         self.access = access
         self._files = 0

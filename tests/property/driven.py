@@ -49,6 +49,8 @@ NOT_DRIVEN = {
     "Table.are_live": "deleted rows: `test_deleted_rows.py`",
     "Table.count_rows": "rows by position, samples and counts: `tests/query/test_table_views.py`",
     "Table.dataset": "as other libraries read tables: `tests/query/test_dataset.py`",
+    "Store.diff": "`changes` with values under other arguments: `tests/versions/test_diff.py`",
+    "Table.batches": "shards, order and resuming: `tests/query/test_batches.py`",
     "Table.head": "rows by position, samples and counts: `tests/query/test_table_views.py`",
     "Table.marks": "deleted rows: `test_deleted_rows.py`",
     "Table.row_numbers": "deleted rows: `test_deleted_rows.py`",
