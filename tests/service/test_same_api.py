@@ -60,6 +60,7 @@ TABLE: dict[str, Call] = {
     "dataset": lambda t: t.dataset().take([0, 7]),
     "head": lambda t: t.head(3),
     "sample": lambda t: t.sample(3, seed=1),
+    "batches": lambda t: pa.Table.from_batches(t.batches(4, shuffle=True, seed=1)),
     "count_rows": lambda t: t.count_rows("n > 2"),
     "scan_polars": lambda t: t.scan_polars().collect().to_dicts(),
     "to_pandas": lambda t: t.to_pandas().to_dict("list"),
@@ -99,7 +100,7 @@ DIRECTORY: dict[str, Call] = {
     "reopen": unasked,
 }
 NOT_SERVED = {
-    "append", "checkpoint", "claim", "claims", "compact_log", "compact_pages", "delete_tag", "info",
+    "append", "checkpoint", "claim", "claims", "compact_log", "compact_pages", "delete_tag", "diff", "info",
     "object_store", "properties", "release_claims", "repair_plan", "reset_clock", "restore", "resume",
     "table", "tag", "transaction", "vacuum", "vacuum_plan", "verify", "version", "write",
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+
 import pyarrow as pa
 import pytest
 
