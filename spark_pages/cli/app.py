@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from spark_pages.cli.maintenance import doctor, repair, verify
 from spark_pages.cli.serve import serve
 from spark_pages.errors import SparkPagesError
 from spark_pages.job_result import USAGE, exit_code, failure_document
+from spark_pages.printable import escape_controls
 from spark_pages.progress import Mode, reporting
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer has had its own click since 0.26
@@ -47,13 +49,29 @@ class _Verbs(TyperGroup):
             sys.exit(result if isinstance(result, int) else 0)
         return result
 
+    def make_context(self, *given: Any, **extra: Any) -> Any:
+        """See `TyperGroup.make_context`."""
+        with _escaped_usage_errors():
+            return super().make_context(*given, **extra)
+
     def invoke(self, ctx: Any) -> Any:
         """Show the progress of the verb; see `TyperGroup.invoke`."""
         mode: Mode = ctx.params["progress"]
         if mode == "auto":
             mode = "bar" if sys.stderr.isatty() and not _wants_json(ctx.args) else "none"
-        with reporting(mode, "spark-pages"):
+        with _escaped_usage_errors(), reporting(mode, "spark-pages"):
             return super().invoke(ctx)
+
+
+@contextmanager
+def _escaped_usage_errors() -> Iterator[None]:
+    """Escape the arguments that a usage error names: typer leaves marks of direction as they are."""
+    try:
+        yield
+    except _UsageError as error:
+        if hasattr(error, "message"):
+            error.message = escape_controls(error.message)
+        raise
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

@@ -244,7 +244,7 @@ def _draw(
         side: Literal["left", "right"] = "right" if position in numeric else "left"
         table.add_column(escape(_text(name)), justify=side, overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(escape_controls(cell)) for cell in row))
     console.print(table)
 
 
