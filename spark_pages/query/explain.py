@@ -73,6 +73,8 @@ class ScanPlan:
         Bloom filters that were in memory.
     bloom_requests, bloom_bytes
         What was asked of storage for other bloom filters, which the plan needed. They are in memory now.
+    dead_rows
+        Deleted rows among those that have to be looked at: the scan leaves them out.
     """
 
     table: str
@@ -90,6 +92,7 @@ class ScanPlan:
     bloom_hits: int = 0
     bloom_requests: int = 0
     bloom_bytes: int = 0
+    dead_rows: int = 0
 
     @property
     def pages(self) -> int:
@@ -103,6 +106,8 @@ class ScanPlan:
 
     def __repr__(self) -> str:
         lines = [f"scan of {self.table}, rows [{self.start:,} … {self.stop:,}), {self.rows:,} to look at"]
+        if self.dead_rows:
+            lines.append(f"  deleted  {count(self.dead_rows, 'row')} of them, left out")
         if self.filter:
             lines.append(f"  where    {self.filter}")
         width = max((len(column.name) for column in self.columns), default=0)
@@ -123,6 +128,10 @@ class ScanPlan:
         return escape_controls("\n".join(lines))
 
     @property
+    def _deleted(self) -> str:
+        return f", {self.dead_rows:,} of them deleted" if self.dead_rows else ""
+
+    @property
     def _blooms(self) -> str:
         read = f"{count(self.bloom_requests, 'request')}, {self.bloom_bytes:,} bytes"
         return f"{self.bloom_hits:,} in memory, others in {read}"
@@ -140,7 +149,7 @@ class ScanPlan:
             joined(" where ", tag("code", shorten(self.filter, 400))) if self.filter else "",
         )
         told = (
-            f"{self.rows:,} rows to look at · {most}{count(self.requests, 'request')}, {size(self.bytes)} · "
+            f"{self.rows:,} rows to look at{self._deleted} · {most}{count(self.requests, 'request')}, {size(self.bytes)} · "
             f"{self.decoded_hits + self.compressed_hits:,} of {count(self.pages, 'page')} in memory"
         )
         if self.bloom_hits or self.bloom_requests:
@@ -164,11 +173,13 @@ def explain_scan(source: RowReader, table: str, request: ScanRequest, filter_tex
     stored = dict.fromkeys(names, 0)
     last = dict.fromkeys(names, -1)
     told: list[CacheStats] = []
-    windows = rows = runs = 0
+    windows = rows = runs = dead = 0
     blooms = ReadTrace()
     for ranges in windows_of(source, request, blooms):
         windows += 1
         rows += ranges.num_rows
+        live = source.live(ranges)
+        dead += 0 if live is None else int(np.count_nonzero(~live))
         for group in (tested, rest) if request.parsed else (names,):
             new = {name: _new_pages(source, name, ranges, last, windows > 1) for name in group}
             cut = {name: run for name, (run, _) in new.items() if run.num_pages}
@@ -207,6 +218,7 @@ def explain_scan(source: RowReader, table: str, request: ScanRequest, filter_tex
         bloom_hits=blooms.bloom_hits,
         bloom_requests=blooms.bloom_requests,
         bloom_bytes=blooms.bloom_bytes,
+        dead_rows=dead,
     )
 
 

@@ -312,7 +312,7 @@ class Table(TableViews):
 
         Notes
         -----
-        Reads no page. Loads the segments of the rows asked for; with a filter their statistics, and the bloom
+        Reads no page but those of marks, where rows were deleted. Loads the segments of the rows asked for; with a filter their statistics, and the bloom
         filters that it would use.
         """
         request = self._scan_request(columns, start, stop, filter, batch_rows)

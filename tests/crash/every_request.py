@@ -46,7 +46,8 @@ FEW = pa.table({"n": _NUMBERS[8_000:8_003]})
 class DyingStore:
     """A local store at whose n-th request the process ends, before it is made or right after."""
 
-    def __init__(self, folder: str, request: int, after: bool) -> None:
+    def __init__(self, folder: str, request: int, after: bool, counted: tuple[str, ...] = _REQUESTS) -> None:
+        self._counted = counted
         self._inner = DurableLocalStore(folder)
         self._left = request
         self._after = after
@@ -55,7 +56,7 @@ class DyingStore:
 
     def __getattr__(self, name: str) -> Any:
         inner = getattr(self._inner, name)
-        if name not in _REQUESTS:
+        if name not in self._counted:
             return inner
 
         def counted(*arguments: object) -> object:
@@ -155,13 +156,49 @@ def restore(url: str) -> None:
     sp.open(url).restore(version=1)
 
 
+DEAD = [1, 2_000, 4_001]
+
+
+def delete(url: str) -> None:
+    with sp.open(url).transaction() as txn:
+        txn.delete("t", DEAD)
+
+
+def purge(url: str) -> None:
+    """Two commits: a delete, and what takes the values out of the pages."""
+    delete(url)
+    sp.open(url).compact_pages("t", purge=True)
+
+
+def erase(url: str) -> None:
+    """Plan by number, so that it can be done again after a death."""
+    store = sp.open(url)
+    report = store.erase("t", rows=DEAD, retention=1).execute()
+    found = store.verify("none", erased=report)
+    if not report.done or not found.ok:
+        raise AssertionError(f"{report} {found}")
+
+
+DELETES = (delete, purge, erase)
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Something to do with a store, and how many commits it makes at most."""
+    """Something to do with a store, and how many commits it makes at most.
+
+    Attributes
+    ----------
+    only_writes
+        Whether to die after requests that write, and at no others: nothing changes until the next.
+    again
+        Whether it is done again after each death, since it is several commits.
+    """
 
     do: Callable[[str], None]
     commits: int
     needs_store: bool = True
+    only_writes: bool = False
+    again: bool = False
 
 
 WORK = {
@@ -177,6 +214,9 @@ WORK = {
     "compact the log": Work(compact_log, 0),
     "tag": Work(tag, 1),
     "restore": Work(restore, 1),
+    "delete": Work(delete, 1),
+    "purge": Work(purge, 5, again=True, only_writes=True),
+    "erase": Work(erase, 8, again=True, only_writes=True),
 }
 
 
@@ -206,7 +246,7 @@ def make_template(folder: Path) -> str:
 def sweep(work: Work, template: str, folder: Path) -> Sweep:
     """Die at every request of the work, before it and after it."""
     result = Sweep()
-    for after in (False, True):
+    for after in (True,) if work.only_writes else (False, True):
         for request in itertools.count(1):
             url = str(folder / "copy")
             shutil.rmtree(url, ignore_errors=True)
@@ -224,7 +264,7 @@ def sweep(work: Work, template: str, folder: Path) -> Sweep:
 def _code_of_death(work: Work, url: str, request: int, after: bool) -> int:
     def child() -> None:
         store_module.open_object_store = lambda url, _options=None: DyingStore(  # type: ignore[assignment]
-            os.fspath(url), request, after
+            os.fspath(url), request, after, _WRITES if work.only_writes else _REQUESTS
         )
         work.do(url)
 
@@ -254,20 +294,26 @@ def _judge(work: Work, url: str) -> bool:
     before = 4 if work.needs_store else -1
     after = before + work.commits
     version = _version(url)
-    if version >= 0:
+    if version >= 0 and work.do is erase:  # whose vacuum cleans slots
+        found = sp.open(url).verify("none")
+        if not found.ok:
+            raise AssertionError(str(found))
+    elif version >= 0:
         check_store(sp.open(url))
     if not before <= version <= after:
         raise AssertionError(f"version {version} after a death, {before} before")
     happened = version > before
-    if not happened:
+    if not happened or work.again:
         work.do(url)
     if work.commits == 1 and _version(url) != after:
         raise AssertionError(f"version {_version(url)}, expected {after}")
     if work.needs_store:
         added = {append_few: [FEW], append_more: [MORE]}.get(work.do, [])
         rows = pa.concat_tables([BASE, FEW, FEW, FEW, *added]).combine_chunks()
-        found = sp.open(url).snapshot().table("t").read()
-        if work.do not in (update, restore) and not found.equals(rows):
+        shown = sp.open(url).snapshot().table("t").read()
+        if work.do in DELETES:
+            rows = rows.take([row for row in range(rows.num_rows) if row not in DEAD])
+        if work.do not in (update, restore) and not shown.equals(rows):
             raise AssertionError("the rows are not those that were appended")
     return happened
 

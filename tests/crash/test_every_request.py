@@ -29,7 +29,7 @@ def sweep(folder: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=400,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
@@ -45,4 +45,4 @@ def test_after_a_death_at_any_request_the_store_is_sound_and_the_work_can_be_don
 
     assert deaths >= 2, "at least one request, and a death before and after it"
     if WORK[what].commits:
-        assert 0 < happened < deaths, "the deaths are on both sides of the commit"
+        assert 0 < happened <= deaths - (not WORK[what].again), "the deaths are on both sides of the commit"

@@ -283,3 +283,14 @@ def test_rows_are_found_by_position_from_the_marks_of_their_own_pages():
     live = np.setdiff1d(np.arange(count), dead)
     assert found.tolist() == live[[890_000, 5, 0, 700_000]].tolist()
     assert len(pages) == 3
+
+
+def test_a_plan_of_a_scan_tells_how_many_deleted_rows_it_leaves_out():
+    store = store_with(pa.table({"n": range(1_000)}))
+    with store.transaction() as txn:
+        txn.delete("t", [3, 5, 900])
+    table = store.snapshot().table("t")
+
+    assert "deleted  3 rows of them, left out" in repr(table.explain())
+    assert table.explain(stop=100).dead_rows == 2
+    assert store.snapshot(2).table("t").explain().dead_rows == 0
