@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ from spark_pages.storage.store import ObjectStore
 from spark_pages.transaction.loading import LoadVerbs
 from spark_pages.transaction.state import MEMORY_BYTES, TransactionOptions
 from spark_pages.transaction.transaction import Transaction
-from spark_pages.versions.blame import Blame, blame
+from spark_pages.versions.blame import Blame, blame, find_deletion
 from spark_pages.versions.clock_reset import reset_clock
 from spark_pages.versions.leases import Leases
 from spark_pages.versions.restore import restore
@@ -494,7 +495,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         -----
         Compaction does not count. Usually reads one commit; see `spark_pages.versions.blame`.
         """
-        return blame(self._log, table, column, row)
+        return blame(self._log, self._pages, table, column, row)
 
     def checkpoint(self) -> CheckpointRef:
         """Write a checkpoint, so that the newest version opens without earlier commits."""
@@ -539,7 +540,9 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
             self._pages.bind_store(log.state.store_id)
             self._told = told
         leases = Leases(self._log, self._runtime)
-        return Snapshot(log, self._pages, self.snapshot, leases.take, leases.open_again, _connect_duckdb)
+        shown = Snapshot(log, self._pages, self.snapshot, leases.take, leases.open_again, _connect_duckdb)
+        shown.find_deletion = partial(find_deletion, self._log, self._pages, log)
+        return shown
 
 
 def _connect_duckdb(snapshot: Snapshot) -> Any:

@@ -158,6 +158,12 @@ def blame(
         "writer": found.writer,
         "exact": found.exact,
     }
+    if (by := found.deleted_by) is not None:
+        facts |= {
+            "deleted_version": by.version,
+            "deleted_operation": by.operation,
+            "deleted_writer": by.writer,
+        }
     if json:
         output.print_json(facts)
     else:

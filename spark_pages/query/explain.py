@@ -149,7 +149,8 @@ class ScanPlan:
             joined(" where ", tag("code", shorten(self.filter, 400))) if self.filter else "",
         )
         told = (
-            f"{self.rows:,} rows to look at{self._deleted} · {most}{count(self.requests, 'request')}, {size(self.bytes)} · "
+            f"{self.rows:,} rows to look at{self._deleted} · "
+            f"{most}{count(self.requests, 'request')}, {size(self.bytes)} · "
             f"{self.decoded_hits + self.compressed_hits:,} of {count(self.pages, 'page')} in memory"
         )
         if self.bloom_hits or self.bloom_requests:

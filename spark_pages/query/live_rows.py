@@ -5,6 +5,10 @@ See `docs/format.md` ("Deleted rows"). Row numbers count dead rows too; what a r
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -12,6 +16,7 @@ from numpy.typing import NDArray
 from spark_pages.arrow.columns import flags_of, number_column
 from spark_pages.arrow.join import join, take_entries
 from spark_pages.arrow.nested import null_column
+from spark_pages.errors import RowDeletedError, SparkPagesError
 from spark_pages.model.ids import LIVENESS
 from spark_pages.model.table import TableDefinition, with_field_id
 from spark_pages.query.predicates.evaluate import select_rows
@@ -75,3 +80,48 @@ def with_nulls(table: pa.Table, live: Flags) -> pa.Table:
 def row_column(rows: NDArray[np.int64]) -> pa.Array:
     """Row numbers as a column."""
     return number_column(rows, pa.int64()).view(pa.uint64())
+
+
+class Deletion(Protocol):
+    """Who deleted a row; see `spark_pages.versions.blame`."""
+
+    @property
+    def version(self) -> int:
+        """The version that deleted it, or, unless `exact`, the oldest one known to have done so."""
+
+    @property
+    def operation(self) -> str | None:
+        """What was done."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the log still holds the commit."""
+
+
+FindDeletion = Callable[[int, int], Deletion | None]
+"""Finds who deleted a row, given the id of its table and its number."""
+
+
+def row_deleted(
+    table: str, row: int, newest: int, find: Callable[[], Deletion | None] | None
+) -> RowDeletedError:
+    """Return the error of a read of a row that was deleted.
+
+    Parameters
+    ----------
+    newest
+        The last version that may have deleted it.
+    find
+        Finds who did.
+    """
+    version, how = newest, f"in version {newest} or before"
+    with suppress(SparkPagesError):  # what the log fails with would hide what the caller has to know
+        found = find() if find is not None else None
+        if found is not None and found.exact:
+            version, how = found.version, f"in version {found.version} by operation {found.operation!r}"
+    return RowDeletedError(
+        f"Cannot read row {row} of table {table!r}: it was deleted, {how}.",
+        hint="Read an earlier version, or pass `missing='null'` or `missing='skip'`.",
+        row=row,
+        version=version,
+    )

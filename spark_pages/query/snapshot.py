@@ -24,6 +24,7 @@ from spark_pages.model.names import fold_name
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.query.catalog_rows import CatalogRows
 from spark_pages.query.directory import PageDirectory
+from spark_pages.query.live_rows import FindDeletion
 from spark_pages.query.system_layouts import LAYOUTS
 from spark_pages.query.system_tables import SYSTEM_TABLES, SystemTable
 from spark_pages.query.table import Table
@@ -48,6 +49,8 @@ class Snapshot:
         Its version.
     timestamp
         When that version was committed, UTC.
+    find_deletion
+        Finds who deleted a row of a table; None where the log is not at hand.
 
     Parameters
     ----------
@@ -79,6 +82,7 @@ class Snapshot:
         self._take_lease = take_lease
         self._open_again = open_again
         self._connect_duckdb = connect_duckdb
+        self.find_deletion: FindDeletion | None = None
         self._committed = True
         self._system: dict[str, Table] = {}
         self._on_read: Callable[[TableId], object] = _ignore_read
@@ -254,7 +258,7 @@ class Snapshot:
 
         as_of = directory_as_of if self._open_snapshot else None
         directory = PageDirectory(self.log, definition, as_of, self._open_again)
-        return Table(definition, directory, self._pages, self.log, self.table)
+        return Table(definition, directory, self._pages, self.log, self.table, self.find_deletion)
 
     def _system_table(self, name: str) -> Table:
         """One of the tables that tell of the catalog, made once."""
@@ -274,7 +278,7 @@ class Snapshot:
             Told the id of a table before it is handed out, and of each whose rows ``system.tables`` counts.
         """
         shown = Snapshot(self.log, self._pages, self._open_snapshot, self._take_lease, self._open_again)
-        shown._on_read = on_read
+        shown._on_read, shown.find_deletion = on_read, self.find_deletion
         return shown
 
     def uncommitted(self, open_again: Callable[[int], LogSnapshot]) -> Snapshot:
@@ -286,7 +290,7 @@ class Snapshot:
             Gives the version that the transaction stands on from what is kept now, with what is staged.
         """
         shown = Snapshot(self.log, self._pages, self._open_snapshot, self._take_lease, open_again)
-        shown._committed = False
+        shown._committed, shown.find_deletion = False, self.find_deletion
         return shown
 
 

@@ -44,7 +44,7 @@ from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
 from spark_pages.query.aggregate import Aggregate, aggregate_rows
 from spark_pages.query.directory import PageDirectory, row_numbers
 from spark_pages.query.explain import ScanPlan, explain_scan
-from spark_pages.query.live_rows import MARK, with_nulls
+from spark_pages.query.live_rows import MARK, FindDeletion, row_deleted, with_nulls
 from spark_pages.query.page_metadata import metadata_of, rows_with_meta
 from spark_pages.query.page_table import blocks_of, page_table
 from spark_pages.query.predicates.evaluate import passing
@@ -70,8 +70,9 @@ class Table(TableViews):
         Its schema and properties, its page descriptors, and the reader of its pages.
     log
         Metadata of the version; None for rows that belong to no version.
-    open_table
-        Opens a table of the same version by name. Picklable: a pickled table is this and a name.
+    open_table, find_deletion
+        Opens a table of the same version by name (picklable: a pickled table is this and a name); finds who
+        deleted a row.
     """
 
     def __init__(
@@ -81,12 +82,14 @@ class Table(TableViews):
         pages: PageHandler,
         log: LogSnapshot | None = None,
         open_table: Callable[[str], Table] | None = None,
+        find_deletion: FindDeletion | None = None,
     ) -> None:
         self.definition = definition
         self.directory = directory
         self._source = RowReader(definition, directory, pages)
         self._log = log
         self._open_table = open_table
+        self._find_deletion = find_deletion
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its store, version and name; opened again where it is unpickled."""
@@ -312,8 +315,8 @@ class Table(TableViews):
 
         Notes
         -----
-        Reads no page but those of marks, where rows were deleted. Loads the segments of the rows asked for; with a filter their statistics, and the bloom
-        filters that it would use.
+        Reads no page, but for the marks of deleted rows. Loads the segments of the rows asked for; with a
+        filter their statistics, and the bloom filters that it would use.
         """
         request = self._scan_request(columns, start, stop, filter, batch_rows)
         return explain_scan(self._source, self.name, request, "" if filter is None else str(filter))
@@ -353,7 +356,7 @@ class Table(TableViews):
         RowOutOfRangeError
             If the table has no such row.
         RowDeletedError
-            If a row was deleted; names the first one, and the last version that may have deleted it.
+            If a row was deleted; names the first one, and the version and operation that deleted it.
 
         Notes
         -----
@@ -376,13 +379,8 @@ class Table(TableViews):
         marks = self._source.marks
         assert marks is not None
         page = marks.directory.locate_row(MARK, row).page
-        version = page_version(page.page_id)
-        return RowDeletedError(
-            f"Cannot read row {row} of table {self.name!r}: it was deleted, in version {version} or before.",
-            hint="Read an earlier version, or pass `missing='null'` or `missing='skip'`.",
-            row=row,
-            version=version,
-        )
+        find = self._find_deletion and partial(self._find_deletion, self.definition.table_id, row)
+        return row_deleted(self.name, row, page_version(page.page_id), find)
 
     @reopening
     def pages(self, column: str | None = None, *, metadata: bool = False) -> pa.Table:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from spark_pages.arguments import as_int
 from spark_pages.catalog.resolve import find_column, find_table
+from spark_pages.changes.dead_rows import dead_among
 from spark_pages.changes.row_changes import END, Changes, rows_of
-from spark_pages.errors import RowOutOfRangeError, VersionNotFoundError
+from spark_pages.errors import RowOutOfRangeError, SnapshotExpiredError, VersionNotFoundError
+from spark_pages.io import PageHandler
 from spark_pages.log.commit_times import as_datetime
 from spark_pages.log.log import Log
 from spark_pages.log.reopen import retry_after_vacuum
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Commit, Splice, TransactionRecord
 from spark_pages.model.chain_tree import ChainKey
-from spark_pages.model.ids import page_version
+from spark_pages.model.ids import LIVENESS, TableId, page_version
 from spark_pages.model.row_index import row_out_of_range
+from spark_pages.model.row_ranges import RowRanges
 from spark_pages.printable import escape_controls
 
 
@@ -36,6 +39,8 @@ class Blame:
         What was done, and by whom; None unless `exact`.
     exact
         Whether the log still holds the commit that wrote the row.
+    deleted_by
+        Who deleted the row; None for a live one.
     """
 
     version: int
@@ -43,15 +48,22 @@ class Blame:
     operation: str | None
     writer: str | None
     exact: bool
+    deleted_by: Blame | None = None
 
     def __str__(self) -> str:
+        deleted = "" if self.deleted_by is None else f"; deleted {self.deleted_by}"
         if not self.exact:
-            return f"at or before version {self.version}"
-        return escape_controls(f"version {self.version}: {self.operation} by {self.writer}")
+            return f"at or before version {self.version}{deleted}"
+        return escape_controls(f"version {self.version}: {self.operation} by {self.writer}{deleted}")
 
 
-def blame(log: Log, table: str, column: str, row: int) -> Blame:
-    """Find the commit that last wrote a row of a column in the newest version.
+def blame(log: Log, pages: PageHandler, table: str, column: str, row: int) -> Blame:
+    """Find the commit that last wrote a row of a column in the newest version; of a dead row, while it lived.
+
+    Parameters
+    ----------
+    pages
+        Reads the marks of deleted rows.
 
     Raises
     ------
@@ -69,10 +81,50 @@ def blame(log: Log, table: str, column: str, row: int) -> Blame:
     key = (definition.table_id, definition.field_ids[column])
     row = as_int(row, "row")
     try:
-        return retry_after_vacuum(lambda: _blame(log, heads.pop() if heads else log.refresh(), key, row))
+        return retry_after_vacuum(
+            lambda: _with_deletion(log, pages, heads.pop() if heads else log.refresh(), key, row)
+        )
     except RowOutOfRangeError as error:
         named = f"column {column!r} of table {definition.name!r}"
         raise row_out_of_range(row, error.context["num_rows"], named) from None
+
+
+def find_deletion(
+    log: Log, pages: PageHandler, snapshot: LogSnapshot, table_id: int, row: int
+) -> Blame | None:
+    """Find the commit that deleted a row of a table, as of a version; None where the row is live.
+
+    Notes
+    -----
+    Requests as of `blame`, and the marks of the row before each commit that touched it.
+    """
+    one, key = RowRanges.of(row, row + 1), (TableId(table_id), LIVENESS)
+    if not dead_among(snapshot, table_id, one, pages).num_rows:
+        return None
+    while True:
+        found = _blame(log, snapshot, key, row)
+        if not found.exact:
+            return found
+        try:
+            before = log.snapshot(found.version - 1)
+        except (SnapshotExpiredError, VersionNotFoundError):
+            return found
+        if not dead_among(before, table_id, one, pages).num_rows:
+            return found
+        snapshot = before  # the commit has touched the page of its mark, and left the row dead
+
+
+def _with_deletion(log: Log, pages: PageHandler, head: LogSnapshot, key: ChainKey, row: int) -> Blame:
+    deletion = None
+    if 0 <= row < head.chain(key).num_rows:
+        deletion = find_deletion(log, pages, head, key[0], row)
+    if deletion is None:
+        return _blame(log, head, key, row)
+    try:  # whoever blanks its values later has not written it
+        then = log.snapshot(deletion.version - 1)
+    except (SnapshotExpiredError, VersionNotFoundError):
+        return replace(_at_or_before(log, deletion.version), deleted_by=deletion)
+    return replace(_blame(log, then, key, row), deleted_by=deletion)
 
 
 def _blame(log: Log, snapshot: LogSnapshot, key: ChainKey, row: int) -> Blame:
@@ -130,7 +182,7 @@ def _touches(
     new. Where an append is beside others, its place follows from the length of the chain before.
     """
     splices = _splices(commit, key)
-    if all(splice.removed for _, splice in splices):
+    if key[1] == LIVENESS or all(splice.removed for _, splice in splices):  # these name their place
         for record, splice in splices:
             yield record, splice.touched_rows(splice.first_row)
     elif len(splices) == 1:

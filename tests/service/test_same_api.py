@@ -100,8 +100,10 @@ DIRECTORY: dict[str, Call] = {
     "reopen": unasked,
 }
 NOT_SERVED = {
-    "append", "checkpoint", "claim", "claims", "compact_log", "compact_pages", "delete_tag", "diff", "info",
+    "append", "checkpoint", "claim", "claims", "compact_log", "compact_pages", "delete_tag", "diff",
+    "erase", "info",
     "object_store", "properties", "release_claims", "repair_plan", "reset_clock", "restore", "resume",
+    "resume_erase",
     "table", "tag", "transaction", "vacuum", "vacuum_plan", "verify", "version", "write",
 }  # fmt: skip
 """What of a store writes, or looks after it: open the store for it."""

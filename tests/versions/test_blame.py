@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 
-from spark_pages.errors import ColumnNotFoundError, RowOutOfRangeError, TableNotFoundError
+from spark_pages.errors import ColumnNotFoundError, RowDeletedError, RowOutOfRangeError, TableNotFoundError
 from spark_pages.format.commit import encode_tombstone
 from spark_pages.format.names import commit_key
 from spark_pages.model.actions import COMMITTED, Tombstone
 from spark_pages.runtime import writer_name
 from spark_pages.store import Store
+from spark_pages.transaction import deleted_rows as deleted_rows_module
 from tests.transaction.stores import LOOKS, metered, reads_and_looks, store_with
 from tests.versions import hand
 from tests.versions.hand import numbers
@@ -210,3 +212,59 @@ def test_what_is_not_there_is_refused_by_name(ten, given, error):
 
     with pytest.raises(error, match=told):
         ten.blame(*given)
+
+
+def deleted_rows_store() -> Store:
+    store = store_with(pa.table({"n": range(100)}))
+    with store.transaction(operation="correct") as txn:
+        txn.update("t", "n", rows=[3], values=[-3])
+    with store.transaction(operation="forget") as txn:
+        txn.delete("t", [3, 50])
+    with store.transaction(operation="forget more") as txn:
+        txn.delete("t", [4, 60])
+    store.compact_pages("t", purge=True)
+    return store
+
+
+def test_blame_of_a_deleted_row_names_writer_and_deleter():
+    store = deleted_rows_store()
+
+    found = store.blame("t", "n", 3)
+
+    assert (found.version, found.operation) == (3, "correct")
+    assert found.deleted_by is not None
+    assert (found.deleted_by.version, found.deleted_by.operation) == (4, "forget")
+    assert str(found).startswith("version 3: correct by ")
+    assert "; deleted version 4: forget by " in str(found)
+    assert store.blame("t", "n", 5).deleted_by is None
+
+
+def test_a_read_of_a_deleted_row_names_the_version_and_operation_that_deleted_it():
+    table = deleted_rows_store().snapshot().table("t")
+
+    for row, version, operation in ((3, 4, "forget"), (50, 4, "forget"), (60, 5, "forget more")):
+        with pytest.raises(
+            RowDeletedError, match=f"in version {version} by operation '{operation}'"
+        ) as caught:
+            table.take([row])
+        assert caught.value.context["version"] == version
+
+
+def test_a_coarsened_delete_is_not_blamed_for_rows_that_were_dead(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(deleted_rows_module, "MOST_RANGES", 1)
+    store = store_with(pa.table({"n": range(100)}))
+    for rows in ([3, 50], [10, 20, 30]):
+        with store.transaction() as txn:
+            txn.delete("t", rows)
+
+    assert store.blame("t", "n", 50).deleted_by.version == 3
+    assert store.blame("t", "n", 20).deleted_by.version == 4
+
+
+def test_a_read_of_a_row_whose_deletion_was_cleaned_away_names_a_version_before():
+    store = deleted_rows_store()
+    store.vacuum(retention=1)
+
+    with pytest.raises(RowDeletedError, match=r"in version [0-9]+ or before"):
+        store.snapshot().table("t").take([3])
+    assert not store.blame("t", "n", 3).exact
