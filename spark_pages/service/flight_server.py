@@ -51,6 +51,7 @@ from spark_pages.service.wire import (
     no_rows,
     object_to_plain,
 )
+from spark_pages.versions.blame import Blame
 
 _KEPT_FRAMES = 64
 
@@ -426,13 +427,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         found = self._service.log_queries.blame(
             f"{db}.{table}", question.text("column"), question.number("row")
         )
-        return {
-            "version": found.version,
-            "timestamp_us": as_microseconds(found.timestamp),
-            "operation": found.operation,
-            "writer": found.writer,
-            "exact": found.exact,
-        }
+        return _blame_header(found)
 
     def _frame(self, table: pa.Table, header: dict[str, Any] | None = None) -> Frame:
         if table.nbytes > self._settings.answer_bytes:
@@ -519,3 +514,16 @@ def _unknown(what: str, given: str, known: dict[str, Any]) -> InvalidInputError:
         f"Cannot answer {what} {given[:80]!r}: there is none of that name.",
         hint=f"There are {', '.join(sorted(known))}.",
     )
+
+
+def _blame_header(found: Blame) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "version": found.version,
+        "timestamp_us": as_microseconds(found.timestamp),
+        "operation": found.operation,
+        "writer": found.writer,
+        "exact": found.exact,
+    }
+    if found.deleted_by is not None:
+        told["deleted_by"] = _blame_header(found.deleted_by)
+    return told

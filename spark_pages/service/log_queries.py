@@ -96,7 +96,7 @@ class LogQueries:
 
     def blame(self, table: str, column: str, row: int) -> Blame:
         """Find the commit that last wrote a row of a column; see `Store.blame`."""
-        return blame(self._log, table, column, row)
+        return blame(self._log, self._pages, table, column, row)
 
     def tags(self) -> pa.Table:
         """Return the tags and the versions that they name, sorted by name."""

@@ -114,13 +114,18 @@ class LogVerbs:
         """
         column, row = as_str(column, "the name of a column"), as_int(row, "row", least=0, most=MOST_NUMBER)
         told = self._calls.request("blame", column=column, row=row, **_named(table))
-        operation, writer, exact = told.get("operation"), told.get("writer"), told.get("exact")
-        if not (
-            isinstance(operation, str | None) and isinstance(writer, str | None) and isinstance(exact, bool)
-        ):
-            raise DamageError("Cannot use the answer of the service: it does not name who wrote the row.")
-        when = as_datetime(_whole(told, "timestamp_us"))
-        return Blame(_whole(told, "version"), when, operation, writer, exact)
+        deleted = told.get("deleted_by")
+        return _blame_of(told, None if deleted is None else _blame_of(deleted))
+
+
+def _blame_of(told: Any, deleted_by: Blame | None = None) -> Blame:
+    if not isinstance(told, dict):
+        raise DamageError("Cannot use the answer of the service: it does not name who deleted the row.")
+    operation, writer, exact = told.get("operation"), told.get("writer"), told.get("exact")
+    if not (isinstance(operation, str | None) and isinstance(writer, str | None) and isinstance(exact, bool)):
+        raise DamageError("Cannot use the answer of the service: it does not name who wrote the row.")
+    when = as_datetime(_whole(told, "timestamp_us"))
+    return Blame(_whole(told, "version"), when, operation, writer, exact, deleted_by)
 
 
 def _named(table: str) -> dict[str, str]:

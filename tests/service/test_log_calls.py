@@ -107,6 +107,18 @@ def test_blame_names_the_commit_that_an_opened_store_names(past, serve):
         client.blame("nowhere", "v", 0)
 
 
+def test_blame_of_a_deleted_row_names_its_deleter_here_too(serve):
+    store = store_with_a_past()
+    with store.transaction(operation="forget") as txn:
+        txn.delete("t", [0])
+
+    found = serve(store).connect().blame("t", "n", 0)
+
+    assert found.deleted_by is not None
+    assert found.deleted_by.operation == "forget"
+    assert found == store.blame("t", "n", 0)
+
+
 def test_blame_of_a_cleaned_log_says_at_or_before(serve):
     store = store_with_a_past()
     store.checkpoint()
