@@ -217,7 +217,7 @@ def test_what_is_not_there_is_refused_by_name(ten, given, error):
 def deleted_rows_store() -> Store:
     store = store_with(pa.table({"n": range(100)}))
     with store.transaction(operation="correct") as txn:
-        txn.update_rows("t", "n", rows=[3], values=[-3])
+        txn.update_rows("t", [3], {"n": [-3]})
     with store.transaction(operation="forget") as txn:
         txn.delete("t", [3, 50])
     with store.transaction(operation="forget more") as txn:

@@ -56,11 +56,11 @@ def planted(store: Store) -> Store:
         txn.add_column("t", pa.field("was", pa.string()))
     with store.transaction() as txn:
         secrets = [f"{SECRET}{row}" for row in HIDDEN]
-        txn.update_rows("t", "gone", rows=list(HIDDEN), values=secrets)
-        txn.update_rows("t", "was", rows=list(HIDDEN), values=secrets)
+        txn.update_rows("t", list(HIDDEN), {"gone": secrets})
+        txn.update_rows("t", list(HIDDEN), {"was": secrets})
     with store.transaction() as txn:
         txn.drop_column("t", "gone")
-        txn.update_rows("t", "was", rows=list(HIDDEN), values=[None] * len(HIDDEN))
+        txn.update_rows("t", list(HIDDEN), {"was": [None] * len(HIDDEN)})
     store.checkpoint()
     for number in range(18):
         with store.transaction() as txn:
@@ -205,7 +205,7 @@ def test_an_erase_conflicts_with_an_update_of_its_rows():
     store = few()
     plan = store.erase("t", where=WHERE)
     with store.transaction() as txn:
-        txn.update_rows("t", "s", rows=[3], values=["other"])
+        txn.update_rows("t", [3], {"s": ["other"]})
 
     with pytest.raises(CommitConflictError, match="changed rows"):
         plan.execute()
