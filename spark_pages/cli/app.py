@@ -156,7 +156,7 @@ PANELS = {
         ),
         *(verify, repair, doctor, jobs.reconstruct_snapshot),
     ),
-    "In and out": (jobs.ingest, jobs.export, serve),
+    "In and out": (jobs.ingest, jobs.delete_rows, jobs.export, serve),
 }
 """Every verb, as ``--help`` groups them."""
 

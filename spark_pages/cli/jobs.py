@@ -97,6 +97,41 @@ def ingest(
     print_result("Ingest", told, json)
 
 
+def delete_rows(
+    url: Url,
+    table: Table,
+    path: Annotated[
+        str | None, typer.Option(help="What holds the keys; none for jdbc.", show_default=False)
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="parquet, csv, json, orc, delta or jdbc; else what the path ends with.", show_default=False
+        ),
+    ] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(help="Of csv and json, as DDL: 'id long, name string'.", show_default=False),
+    ] = None,
+    option: Options = None,
+    dry_run: DryRun = False,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """Delete rows whose keys are in a source of any size, in one commit, by Spark.
+
+    Each column of the source is one of the table. To delete by a condition, use the command delete.
+    """
+    from spark_pages.spark.delete import delete_rows as delete
+    from spark_pages.spark.external import External
+    from spark_pages.spark.job import named_options
+
+    keys = External.source(format, path, named_options(option or []), schema)
+    keys.check_there()
+    spark = _session("delete_rows", delta=keys.format == "delta", source=True)
+    print_result("Deletion", delete(spark, url, table, keys, dry_run=dry_run, profile=profile), json)
+
+
 def export(
     url: Url,
     table: Table,

@@ -100,7 +100,7 @@ class SystemTable(Table):
         entry_meta: bool = False,
     ) -> pa.Table:
         """See `Table.read`."""
-        chosen = self._chosen(start, stop, filter)
+        chosen = self if row_numbers else self._chosen(start, stop, filter)
         return super(SystemTable, chosen).read(
             columns,
             start,
@@ -120,13 +120,21 @@ class SystemTable(Table):
         filter: Filter | None = None,
         batch_rows: int | None = None,
         *,
+        row_numbers: bool = False,
         trace: ReadTrace | None = None,
         prefetch: bool = True,
     ) -> pa.RecordBatchReader:
         """See `Table.scan`."""
-        chosen = self._chosen(start, stop, filter)
+        chosen = self if row_numbers else self._chosen(start, stop, filter)
         return super(SystemTable, chosen).scan(
-            columns, start, stop, filter, batch_rows, trace=trace, prefetch=prefetch
+            columns,
+            start,
+            stop,
+            filter,
+            batch_rows,
+            row_numbers=row_numbers,
+            trace=trace,
+            prefetch=prefetch,
         )
 
     def _scan_few(

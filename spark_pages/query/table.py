@@ -206,13 +206,7 @@ class Table(TableViews):
         parsed = self._parse(filter)
         check_kind(trace, _TRACE, "trace", "a ReadTrace")
         entry_meta = as_flag(entry_meta, "entry_meta")
-        numbered = as_flag(row_numbers, "row_numbers")
-        if numbered and ROW in names:
-            raise InvalidInputError(
-                f"Cannot read the row numbers of table {self.name!r} with its column {ROW!r}: both would "
-                f"have one name.",
-                hint="Leave the column out of `columns`.",
-            )
+        numbered = self._is_numbered(row_numbers, names)
         if limit is not None:
             limit = as_int(limit, "limit", "a number of rows", 0)
             stop = stop if parsed is not None or self.marks is not None else min(stop, start + limit)
@@ -254,6 +248,7 @@ class Table(TableViews):
         filter: Filter | None = None,
         batch_rows: int | None = None,
         *,
+        row_numbers: bool = False,
         trace: ReadTrace | None = None,
         prefetch: bool = True,
     ) -> pa.RecordBatchReader:
@@ -261,7 +256,7 @@ class Table(TableViews):
 
         Parameters
         ----------
-        columns, start, stop, filter, trace
+        columns, start, stop, filter, row_numbers, trace
             As in `read`; the trace grows with what has been handed out.
         batch_rows
             Most rows of a batch; 65,536 by default, fewer where rows are large.
@@ -283,10 +278,22 @@ class Table(TableViews):
         """
         prefetch = as_flag(prefetch, "prefetch")
         request = self._scan_request(columns, start, stop, filter, batch_rows, prefetch)
+        request = replace(request, numbered=self._is_numbered(row_numbers, request.names))
         check_kind(trace, _TRACE, "trace", "a ReadTrace")
-        return pa.RecordBatchReader.from_batches(
-            self._source.schema_of(request.names), scan_batches(self._source, request, trace)
-        )
+        schema = self._source.schema_of(request.names)
+        schema = schema.append(pa.field(ROW, pa.uint64())) if request.numbered else schema
+        return pa.RecordBatchReader.from_batches(schema, scan_batches(self._source, request, trace))
+
+    def _is_numbered(self, row_numbers: bool, names: Sequence[str]) -> bool:
+        """Whether row numbers are wanted, which must not share their name with a column."""
+        numbered = as_flag(row_numbers, "row_numbers")
+        if numbered and ROW in names:
+            raise InvalidInputError(
+                f"Cannot read the row numbers of table {self.name!r} with its column {ROW!r}: both would "
+                f"have one name.",
+                hint="Leave the column out of `columns`.",
+            )
+        return numbered
 
     def _scan_few(
         self,

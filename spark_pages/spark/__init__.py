@@ -17,6 +17,7 @@ from spark_pages.spark.submit import submit as submit
 
 if TYPE_CHECKING:
     from spark_pages.spark.compact import compact_pages as compact_pages
+    from spark_pages.spark.delete import delete_rows as delete_rows
     from spark_pages.spark.publish import publish_delta as publish_delta
     from spark_pages.spark.reconstruct import reconstruct_snapshot as reconstruct_snapshot
     from spark_pages.spark.transfer import export as export
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "compact_pages": "spark_pages.spark.compact",
+    "delete_rows": "spark_pages.spark.delete",
     "export": "spark_pages.spark.transfer",
     "ingest": "spark_pages.spark.transfer",
     "publish_delta": "spark_pages.spark.publish",
@@ -32,6 +34,7 @@ _HOMES = {
 
 __all__ = [
     "compact_pages",
+    "delete_rows",
     "export",
     "ingest",
     "publish_delta",

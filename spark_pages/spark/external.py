@@ -305,6 +305,11 @@ class SparkRows:
             raise _unreadable(source, error) from error.__cause__
         self.schema: pa.Schema = schema_of_rows(self._rows.schema)
 
+    @property
+    def frame(self) -> DataFrame:
+        """The rows as a frame."""
+        return self._rows
+
     def count(self) -> int:
         """How many there are."""
         return self._rows.count()

@@ -28,6 +28,7 @@ JOBS = (
     "checkpoint",
     "compact_log",
     "compact_pages",
+    "delete_rows",
     "export",
     "ingest",
     "publish_delta",

@@ -10,6 +10,7 @@
 | ``columns`` | view ``rows`` | names parted by commas, in backquotes where they hold one |
 | ``filter`` | view ``rows`` | SQL text: a condition on the rows that are read |
 | ``partitions`` | view ``rows`` | number of tasks |
+| ``rowNumbers`` | view ``rows`` | ``true``: the last column, ``_row``, holds row numbers |
 | ``nullability`` | view ``rows`` | ``declared`` (default) or ``inferred``: by what the version holds |
 | ``granularity`` | ``changes`` | ``rows`` (default) or ``pages`` |
 | ``values`` | ``changes`` of one table | ``true``: changed rows with their values |
@@ -46,7 +47,7 @@ _EVERYWHERE = ("path", "profile", "serialization.format")
 
 _OF_A_VERSION = ("view", "table", "versionAsOf", "timestampAsOf", "tag")
 _OF_VIEWS = {
-    "rows": ("columns", "filter", "partitions", "nullability"),
+    "rows": ("columns", "filter", "partitions", "nullability", "rowNumbers"),
     "changes": ("granularity", "values", "startingVersion", "endingVersion"),
 }
 _OF_USES = {
@@ -367,6 +368,10 @@ class SourceOptions:
             )
         return given == "inferred"
 
+    def numbers_rows(self) -> bool:
+        """Whether rows come with their numbers."""
+        return self._flag("rowNumbers")
+
     def _text(self, option: str) -> str | None:
         return self._given.get(option.lower()) or None
 
@@ -395,3 +400,8 @@ class SourceOptions:
 
 def _bare(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def quoted_columns(names: Iterable[str]) -> str:
+    """Return the text for the option ``columns`` that names some columns."""
+    return ",".join("`" + name.replace("`", "``") + "`" for name in names)

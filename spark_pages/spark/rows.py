@@ -71,14 +71,23 @@ class RowsReader(DataSourceReader):
         Tasks wanted; 0 leaves it to the size.
     rows
         A condition on the rows as SQL text, by the names of the table; None for all rows.
+    numbered
+        Whether the last column of the schema holds row numbers.
     """
 
     def __init__(
-        self, url: str, table: Table, schema: StructType, partitions: int = 0, rows: str | None = None
+        self,
+        url: str,
+        table: Table,
+        schema: StructType,
+        partitions: int = 0,
+        rows: str | None = None,
+        numbered: bool = False,
     ) -> None:
+        self._numbered = numbered
         self._url = url
         self._definition: TableDefinition = table.definition
-        self._names: list[str] = list(schema.names)
+        self._names: list[str] = list(schema.names[:-1] if numbered else schema.names)
         self._schema = schema
         self._wanted = partitions
         self._rows = rows
@@ -129,7 +138,9 @@ class RowsReader(DataSourceReader):
         # only a remote store, which is waited for, is read by threads.
         prefetch = not pages.is_local
         for start, stop in partition.ranges:
-            for batch in table.scan(self._names, start, stop, self._rows, prefetch=prefetch):
+            for batch in table.scan(
+                self._names, start, stop, self._rows, row_numbers=self._numbered, prefetch=prefetch
+            ):
                 yield to_spark(batch, target)
 
 

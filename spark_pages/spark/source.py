@@ -32,6 +32,7 @@ from spark_pages.errors import (
     InvalidInputError,
     SparkPagesError,
 )
+from spark_pages.query.scan import ROW
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
 from spark_pages.query.table_names import spelled
@@ -97,6 +98,8 @@ class SparkPagesDataSource(DataSource):
         fields = [table.schema.field(name) for name in names]
         if self._given.infers_nullability():
             fields = [each.with_nullable(each.nullable and may_be_null(table, each.name)) for each in fields]
+        if self._given.numbers_rows():
+            fields.append(pa.field(ROW, pa.int64(), nullable=False))
         return _struct_of(spark_schema(pa.schema(fields)), table.name)
 
     # reading
@@ -126,7 +129,8 @@ class SparkPagesDataSource(DataSource):
             return ChangedRowsReader(self._changed_rows(), versions, schema)
         if query.view == "rows":
             partitions = self._given.number("partitions") or 0
-            return RowsReader(self._url, self._table(), schema, partitions, self._given.filter())
+            numbered = self._given.numbers_rows()
+            return RowsReader(self._url, self._table(), schema, partitions, self._given.filter(), numbered)
         return ViewReader(self._url, query, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

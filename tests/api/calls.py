@@ -124,7 +124,7 @@ RECEIVERS = (
 )  # fmt: skip
 FUNCTIONS = (
     sp.create, sp.open, sp.connect, sp.typed, sp.CacheConfig, sp.PendingPage, sp.PageStats, ServiceSettings,
-    MetadataService, TokenVerifier, spark.compact_pages, spark.export, spark.ingest, spark.publish_delta,
+    MetadataService, TokenVerifier, spark.compact_pages, spark.delete_rows, spark.export, spark.ingest, spark.publish_delta,
     spark.reconstruct_snapshot, spark.submit,
 )  # fmt: skip
 NEEDS_JVM = {

@@ -294,3 +294,14 @@ def test_a_plan_of_a_scan_tells_how_many_deleted_rows_it_leaves_out():
     assert "deleted  3 rows of them, left out" in repr(table.explain())
     assert table.explain(stop=100).dead_rows == 2
     assert store.snapshot(2).table("t").explain().dead_rows == 0
+
+
+def test_a_scan_gives_the_numbers_of_the_rows():
+    store = store_with(pa.table({"n": list(range(6))}), schema=pa.schema([("n", pa.int64())]))
+    with store.transaction() as txn:
+        txn.delete("t", [1, 4])
+
+    found = store["t"].scan(["n"], start=1, filter="n < 5", row_numbers=True).read_all()
+
+    assert found.to_pydict() == {"n": [2, 3], "_row": [2, 3]}
+    assert found.schema.field("_row").type == pa.uint64()
