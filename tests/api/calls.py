@@ -124,11 +124,12 @@ RECEIVERS = (
 )  # fmt: skip
 FUNCTIONS = (
     sp.create, sp.open, sp.connect, sp.typed, sp.CacheConfig, sp.PendingPage, sp.PageStats, ServiceSettings,
-    MetadataService, TokenVerifier, spark.compact_pages, spark.delete_rows, spark.export, spark.ingest, spark.publish_delta,
+    MetadataService, TokenVerifier, spark.compact_pages, spark.export, spark.ingest, spark.publish_delta,
     spark.reconstruct_snapshot, spark.submit,
 )  # fmt: skip
 NEEDS_JVM = {
     spark.session: "starts a JVM whenever its arguments are right; wrong ones have a test of their own",
+    spark.delete_rows: "joins frames of a session: `tests/spark/test_delete_rows.py`",
 }
 """Public functions that are not called here, by the reason."""
 
