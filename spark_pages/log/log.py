@@ -21,7 +21,6 @@ from spark_pages.format.names import LOG, commit_key
 from spark_pages.log.auto_maintenance import AutoMaintenance
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.write_plan import CarryOut
-from spark_pages.log.commit.conflict import Named, by_ids
 from spark_pages.log.commit.driver import CommitDriver
 from spark_pages.log.commit.errors import conflict_error, refused_error, slot_taken_error, unknown_error
 from spark_pages.log.commit.group import NOTHING, CommitGroup, Hold
@@ -31,7 +30,6 @@ from spark_pages.log.commit.protocol_types import (
     Committed,
     Conflict,
     Deferred,
-    EncodedRecord,
     GroupMember,
     Outcome,
     Refused,
@@ -293,17 +291,8 @@ class Log:
                 url=self.store.url,
             )
 
-    def commit(
-        self,
-        read: LogSnapshot,
-        build: Build,
-        reads: frozenset[int] = frozenset(),
-        ready: EncodedRecord | None = None,
-        named: Named = by_ids,
-        compared: int = -1,
-        tried: int = 0,
-    ) -> Committed:
-        """Bring a transaction into the log.
+    def commit(self, read: LogSnapshot, build: Build) -> Committed:
+        """Commit a transaction whose record follows from a state of the log alone; see `commit_member`.
 
         Parameters
         ----------
@@ -311,16 +300,18 @@ class Log:
             The snapshot that the transaction read.
         build
             Gives the transaction's record on top of a state; called again after each rebase.
-        reads
-            Tables whose rows must not have changed since then.
-        ready
-            What `build` gives, where that is known already.
-        named
-            How the transaction calls tables and columns, for what it is told of a conflict.
-        compared
-            Up to this version, which this process knows, the caller has compared it with what landed.
+        """
+        return self.commit_member(GroupMember(read.state.version, build))
+
+    def commit_member(self, member: GroupMember, tried: int = 0) -> Committed:
+        """Commit a transaction.
+
+        Parameters
+        ----------
+        member
+            The transaction.
         tried
-            Tries before, in other words, which count where it is told of a conflict.
+            Number of tries before this call, for the message of a conflict.
 
         Raises
         ------
@@ -334,7 +325,6 @@ class Log:
         -----
         One request where nobody races. Callers in several threads share commits.
         """
-        member = GroupMember(read.state.version, build, reads, ready, named, compared)
         outcome = self._group.commit(member)
         match outcome:
             case Committed():

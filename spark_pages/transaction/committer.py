@@ -1,8 +1,8 @@
 """The commit of a transaction: validate, place pages, commit, and rebase after a conflict.
 
 `Committer.commit` runs the stages in order: `_validate` checks the staged changes against the rules of their
-tables, `_place` gives every page its place, and `_submit` hands the result to `Log.commit`, which requests
-the record (`record.py`) on top of each version that it tries.
+tables, `_place` gives every page its place, and `_submit` hands the result to `Log.commit_member`, which
+requests the record (`record.py`) on top of each version that it tries.
 
 After a conflict, `_rebase` may try again. Others may have replaced the pages of an update without touching
 its rows: an append has merged the tail of the table, a compaction has joined pages, an update has changed
@@ -36,7 +36,7 @@ from spark_pages.format.commit import EncodedTransaction
 from spark_pages.format.features import check_writable
 from spark_pages.log.claims import check_free
 from spark_pages.log.commit.conflict import by_ids, find_overlap, without_pages
-from spark_pages.log.commit.protocol_types import Duplicate, EncodedRecord
+from spark_pages.log.commit.protocol_types import Duplicate, EncodedRecord, GroupMember
 from spark_pages.log.conflict_error import ConflictTest, attach_conflicting_commit, is_vacuum
 from spark_pages.log.reopen import conflict_if_vacuumed, retry_after_vacuum, retrying
 from spark_pages.log.snapshot import LogSnapshot
@@ -286,11 +286,10 @@ class Committer:
         return self._send(placed, None, compared)  # its read version is a newer one now
 
     def _send(self, placed: Placed, encoded: EncodedRecord | None, compared: int) -> AppliedVersion:
-        build, reads = partial(self._build, placed), self._reads()
+        build = partial(self._build, placed)
+        member = GroupMember(self._state.version, build, self._reads(), encoded, self._named, compared)
         try:
-            committed = self._log.commit(
-                self._state.base, build, reads, encoded, self._named, compared, self._tried
-            )
+            committed = self._log.commit_member(member, self._tried)
         except CommitConflictError as error:
             self._tried = error.context["tries"]
             raise

@@ -2,7 +2,7 @@
 
 Follow a commit from `Transaction.append` over `staging.py` (rows are encoded into pages of the
 `TransactionState`) and `Committer.commit` (pages get their places) to `record.py` (the record on top of a
-version, again after each rebase) and `Log.commit`.
+version, again after each rebase) and `Log.commit_member`.
 """
 
 from __future__ import annotations

@@ -15,22 +15,7 @@ _FAR_OFF_US = 60_000_000
 
 
 def reset_clock(log: Log, runtime: Runtime) -> int:
-    """Date versions by the clock of now again, after a commit of a clock that was far ahead.
-
-    Returns
-    -------
-    int
-        The version of the new commit; the newest version, without a commit, if that is not far ahead.
-
-    Raises
-    ------
-    CommitError
-        If the clock of this machine is far ahead of the storage's own.
-
-    Notes
-    -----
-    One commit. Versions of the wrong clock are dated to the last microseconds before it.
-    """
+    """Commit a reset of the clock and return its version; see `Store.reset_clock`."""
     head = log.refresh()
     if not _is_ahead(head.state, runtime.now_us()):
         return head.state.version

@@ -18,7 +18,7 @@ from spark_pages.errors import (
     VersionNotFoundError,
 )
 from spark_pages.format.names import page_file_key
-from spark_pages.log.commit.protocol_types import Duplicate, EncodedRecord, Unknown
+from spark_pages.log.commit.protocol_types import Duplicate, EncodedRecord, GroupMember, Unknown
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.maintenance.vacuum import plan_vacuum, vacuum
@@ -111,7 +111,7 @@ def commit(
     if reads:
         process.tell("relies", token, read.state.version, reads)
     try:
-        outcome = process.log.commit(read, build, reads, ready)
+        outcome = process.log.commit_member(GroupMember(read.state.version, build, reads, ready))
     except CommitConflictError as error:
         process.tell("refuse", token, f"a conflict was reported: {error.message}")
         told = "conflict"

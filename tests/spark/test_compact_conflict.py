@@ -29,14 +29,14 @@ def overtake(own_history: History, monkeypatch: pytest.MonkeyPatch) -> Callable[
     """Lets an update of a row, or of all, and an append come in before the commit that follows on a claim."""
 
     def prepare(row: int) -> None:
-        commit = Log.commit
+        commit = Log.commit_member
 
         def claimed(log: Log, *given: object) -> object:
-            monkeypatch.setattr(Log, "commit", overtaken)
+            monkeypatch.setattr(Log, "commit_member", overtaken)
             return commit(log, *given)
 
         def overtaken(log: Log, *given: object) -> object:
-            monkeypatch.setattr(Log, "commit", commit)
+            monkeypatch.setattr(Log, "commit_member", commit)
             with own_history.store.transaction("meanwhile") as txn:
                 if row == EVERYWHERE:
                     txn.truncate_table("flights")
@@ -45,7 +45,7 @@ def overtake(own_history: History, monkeypatch: pytest.MonkeyPatch) -> Callable[
                 txn.append("flights", flights(90_000, 3))
             return commit(log, *given)
 
-        monkeypatch.setattr(Log, "commit", claimed)
+        monkeypatch.setattr(Log, "commit_member", claimed)
 
     return prepare
 

@@ -421,13 +421,13 @@ def test_so_is_one_that_has_cleaned_nothing_away_yet():
 
 def beside_each_commit(monkeypatch: pytest.MonkeyPatch, store: Store, *steps: Callable[[], object]) -> None:
     """Before the transactions of this store are given to the log, the next of these happens."""
-    log, commit, left = store._log, store._log.commit, iter(steps)
+    log, commit, left = store._log, store._log.commit_member, iter(steps)
 
     def late(*args, **given):
         next(left, lambda: None)()
         return commit(*args, **given)
 
-    monkeypatch.setattr(log, "commit", late)
+    monkeypatch.setattr(log, "commit_member", late)
 
 
 def test_an_update_that_is_overtaken_while_it_is_done_anew_is_done_once_more(monkeypatch):
