@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-from spark_pages.errors import DamageError, InvalidInputError, InvalidKeyError
+import numpy as np
+
+from spark_pages.arguments import check_kind, shortened
+from spark_pages.errors import DamageError, InvalidInputError, InvalidKeyError, SparkPagesError
 
 # Keys: the only names by which objects of a store are reached.
 #
@@ -95,7 +98,7 @@ def check_prefix(prefix: str) -> str:
     InvalidKeyError
         If no key can begin with it.
     """
-    if prefix != "" and not is_key(prefix.removesuffix("/")):
+    if not (isinstance(prefix, str) and (prefix == "" or is_key(prefix.removesuffix("/")))):
         raise InvalidKeyError(
             f"Cannot list the prefix {_shown(prefix)}: it is not the beginning of a key.", hint=_HINT
         )
@@ -124,6 +127,8 @@ def _is_part(part: str) -> bool:
 
 
 def _shown(key: object) -> str:
+    if not isinstance(key, str):
+        return shortened(key)
     text = repr(key)
     return text if len(text) <= 80 else f"{text[:80]}… ({len(text)} characters)"
 
@@ -151,10 +156,12 @@ def check_range(key: str, offset: int, length: int) -> None:
     Raises
     ------
     InvalidInputError
-        If one of them is negative.
+        If one of them is negative, or no whole number.
     DamageError
         If the end overflows 63 bits, as only a forged or damaged descriptor says.
     """
+    _check_whole(offset, "offset")
+    _check_whole(length, "length")
     if offset < 0 or length < 0:
         raise InvalidInputError(
             f"Cannot read a range of object {key!r}: it was asked for with offset {offset} and length "
@@ -162,8 +169,42 @@ def check_range(key: str, offset: int, length: int) -> None:
             hint="Pass `offset` and `length` in bytes from 0.",
             key=key,
         )
-    if offset + length > MAX_END:
+    if int(offset) + int(length) > MAX_END:  # numbers of numpy would overflow
         raise past_end(key, offset, length, found=None)
+
+
+def check_ranges(key: str, ranges: Sequence[tuple[int, int]]) -> None:
+    """Raise as `check_range` if a range is invalid, and InvalidInputError if they are no list of pairs."""
+    try:
+        len(ranges)  # an iterator would be at its end afterwards
+        for offset, length in ranges:
+            check_range(key, offset, length)
+    except SparkPagesError:
+        raise
+    except (TypeError, ValueError, LookupError):
+        raise InvalidInputError(
+            f"Cannot read ranges of object {key!r}: expected a list of pairs of an offset and a length.",
+            hint="Pass `ranges` such as [(0, 4096)].",
+            key=key,
+        ) from None
+
+
+def check_data(data: object) -> None:
+    """Raise InvalidInputError if what is to be written is not bytes."""
+    try:
+        memoryview(data).release()  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):
+        check_kind(data, bytes, "data", "bytes, or a buffer of them")
+
+
+def check_most_bytes(most_bytes: object) -> None:
+    """Raise InvalidInputError if a limit is no whole number."""
+    _check_whole(most_bytes, "most_bytes")
+
+
+def _check_whole(value: object, what: str) -> None:
+    if value.__class__ is not int:  # most are, and there are many
+        check_kind(None if isinstance(value, bool) else value, int | np.integer, what, "a number of bytes")
 
 
 def check_answer(key: str, offset: int, length: int, data: bytes) -> bytes:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from spark_pages.arguments import as_int, as_list
 from spark_pages.errors import (
     DamageError,
     InvalidKeyError,
@@ -27,10 +28,12 @@ from spark_pages.errors import (
 from spark_pages.storage.checks import (
     RESERVED_FOLDER,
     check_answer,
+    check_data,
     check_key,
     check_length,
+    check_most_bytes,
     check_prefix,
-    check_range,
+    check_ranges,
     is_key,
     past_end,
     split_key,
@@ -115,6 +118,7 @@ class DurableLocalStore:
         So creating again after `Doubtful` makes durable what the first call may have linked.
         """
         folders, name = split_key(check_key(key))
+        check_data(data)
         try:
             with _closing(_before_link(lambda: self._folder_to_write(key, folders))) as folder:
                 outcome = self._link_new(folder, name, data)
@@ -132,6 +136,7 @@ class DurableLocalStore:
     def put(self, key: str, data: Buffer) -> None:
         """See `ObjectStore.put`."""
         folders, name = split_key(check_key(key))
+        check_data(data)
         try:
             with (
                 _closing(self._folder_to_write(key, folders)) as folder,
@@ -144,6 +149,7 @@ class DurableLocalStore:
 
     def get(self, key: str, most_bytes: int = MAX_OBJECT_BYTES) -> bytes:
         """See `ObjectStore.get`."""
+        check_most_bytes(most_bytes)
         with self._file_to_read(key) as descriptor:
             size_bytes = os.fstat(descriptor).st_size
             check_length(key, size_bytes, most_bytes)
@@ -156,8 +162,7 @@ class DurableLocalStore:
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """See `ObjectStore.get_ranges`; the file is opened once."""
         check_key(key)
-        for offset, length in ranges:
-            check_range(key, offset, length)
+        check_ranges(key, ranges)
         if not any(length for _, length in ranges):
             return [b""] * len(ranges)
         with self._file_to_read(key) as descriptor:
@@ -174,6 +179,7 @@ class DurableLocalStore:
 
     def stamps(self, keys: Sequence[str]) -> builtins.list[str | None]:
         """See `ObjectStore.stamps`; some 2 µs for each of several keys of one folder."""
+        keys = as_list(keys, str, "keys", "keys of objects")
         found: builtins.list[str | None] = []
         folder: int | None = None
         opened: builtins.list[str] = []
@@ -288,6 +294,7 @@ class DurableLocalStore:
         Sweeping the file of a writer that still lives makes its write fail, never anything else: no two
         writers share a temporary name.
         """
+        before_us = as_int(before_us, "before_us")
         removed = 0
         try:
             with _closing(open_folder(self._root, [RESERVED_FOLDER])) as folder:

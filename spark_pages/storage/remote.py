@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import obstore
 from obstore.exceptions import AlreadyExistsError
 
+from spark_pages.arguments import as_list
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from spark_pages.runtime import map_in_threads
 from spark_pages.storage.checks import (
     check_answer,
+    check_data,
     check_key,
     check_length,
+    check_most_bytes,
     check_prefix,
-    check_range,
+    check_ranges,
     is_key,
     past_end,
 )
@@ -107,6 +110,7 @@ class RemoteStore:
         Raises `StorageError`, and sends nothing, in a process forked after remote storage was used.
         """
         check_key(key)
+        check_data(data)
         client = self._clients().once
         try:
             answer = obstore.put(client, key, data, mode="create")
@@ -124,15 +128,17 @@ class RemoteStore:
 
     def put(self, key: str, data: Buffer) -> None:
         """See `ObjectStore.put`."""
+        check_data(data)
         client = self._clients().patient
         # What is mapped goes out part by part, but the memory of this process needs bytes of its own.
         is_mapped = isinstance(data, mmap) and not self._url.startswith("memory://")
-        body = data if is_mapped or isinstance(data, bytes) else bytes(data)
+        body = data if is_mapped or isinstance(data, bytes) else bytes(memoryview(data))
         part_bytes = max(_PART_BYTES, -(-memoryview(body).nbytes // _MOST_PARTS))
         self._ask("write", check_key(key), lambda: obstore.put(client, key, body, chunk_size=part_bytes))
 
     def get(self, key: str, most_bytes: int = MAX_OBJECT_BYTES) -> bytes:
         """See `ObjectStore.get`; the length comes before the bytes, in the same answer."""
+        check_most_bytes(most_bytes)
         client = self._clients().patient
 
         def answer() -> bytes | int:
@@ -153,8 +159,7 @@ class RemoteStore:
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """See `ObjectStore.get_ranges`; at most ten requests at a time."""
         check_key(key)
-        for offset, length in ranges:
-            check_range(key, offset, length)
+        check_ranges(key, ranges)
         asked = [(offset, length) for offset, length in ranges if length]  # obstore refuses empty ones
         answers = iter(self._fetch(key, asked) if asked else [])
         return [
@@ -168,6 +173,7 @@ class RemoteStore:
 
     def stamps(self, keys: Sequence[str]) -> builtins.list[str | None]:
         """See `ObjectStore.stamps`; at most eight requests at a time."""
+        keys = as_list(keys, str, "keys", "keys of objects")
         client = self._clients().patient
 
         def stamp(key: str) -> str | None:

@@ -35,6 +35,9 @@ from spark_pages.service.settings import ServiceSettings
 from spark_pages.service.tokens import TokenVerifier
 from spark_pages.spark.external import External
 from spark_pages.spark.options import WriteOptions
+from spark_pages.storage import open_object_store
+from spark_pages.storage.local import DurableLocalStore
+from spark_pages.storage.remote import RemoteStore
 from spark_pages.transaction.registration import StagedDirectory
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
@@ -93,8 +96,16 @@ class World:
             TokenVerifier: lambda: TokenVerifier([b"x" * 32], "HS256", "a"),
             sp.ReadTrace: sp.ReadTrace,
             PageHandler: lambda: table.page_handler,
+            DurableLocalStore: lambda: with_object(open_object_store(f"{self.folder}/objects")),
+            RemoteStore: lambda: with_object(open_object_store("memory://objects")),
         }
         return makers[kind]()
+
+
+def with_object(objects: Any) -> Any:
+    """The object store with an object that calls name."""
+    objects.put("x/y", b"abc")
+    return objects
 
 
 def new_store() -> sp.Store:
@@ -120,12 +131,12 @@ def fill(store: sp.Store) -> sp.Store:
 RECEIVERS = (
     sp.Store, sp.Snapshot, sp.Table, sp.PageDirectory, sp.Transaction, StagedDirectory, ReaderLease,
     StoreClient, RemoteSnapshot, MetadataService, VacuumPlan, RepairPlan, TokenVerifier, sp.ReadTrace,
-    PageHandler,
+    PageHandler, DurableLocalStore, RemoteStore,
 )  # fmt: skip
 FUNCTIONS = (
     sp.create, sp.open, sp.connect, sp.typed, sp.CacheConfig, sp.PendingPage, sp.PageStats, ServiceSettings,
     MetadataService, TokenVerifier, spark.compact_pages, spark.export, spark.ingest, spark.publish_delta,
-    spark.reconstruct_snapshot, spark.submit,
+    spark.reconstruct_snapshot, spark.submit, External, WriteOptions,
 )  # fmt: skip
 NEEDS_JVM = {
     spark.session: "starts a JVM whenever its arguments are right; wrong ones have a test of their own",
@@ -144,7 +155,7 @@ NOT_CALLED = {
     **dict.fromkeys(("Batches", "RowClaim", "StoreInfo", "Verification"), "its methods take no arguments"),
     "RowReader": "reads for the engine, whose callers have validated what they pass",
     "TableScanner": "has the methods of a scanner of pyarrow: `tests/query/test_dataset.py`",
-    "ObjectStore": "what storage does is in tests/contract; keys and ranges are validated, data is not",
+    "ObjectStore": "a protocol: those of a folder and of a bucket are called",
 }  # fmt: skip
 """Classes that public objects hand out, and whose methods are not called here, by the reason."""
 
@@ -205,6 +216,7 @@ GIVEN: dict[str, Any] = {
     "path": "pages/x",
     "paths": ["pages/x"],
     "positions": [0],
+    "prefix": "x/",
     "pages": [],
     "properties": {"x": "y"},
     "r": 1,
@@ -234,9 +246,28 @@ GIVEN: dict[str, Any] = {
 }
 """By the name of a parameter."""
 
+_OBJECT = {"key": "x/y", "data": b"abc", "ranges": [(0, 1)], "length": 1, "before_us": 0}
+"""By the name of a parameter, of object stores."""
+
 _PIECE = {"name": PieceName(1, "x", "", -1, 0)}
 
 GIVEN_TO: dict[str, dict[str, Any]] = {
+    "External": {"format": "parquet", "path": "rows.parquet", "options": {}},
+    **{
+        f"{kind}.{name}": {each: _OBJECT[each] for each in needed}
+        for kind in ("DurableLocalStore", "RemoteStore")
+        for name, needed in {
+            "create": ("key", "data"),
+            "put": ("key", "data"),
+            "get": ("key",),
+            "size": ("key",),
+            "get_range": ("key", "length"),
+            "get_ranges": ("key", "ranges"),
+            "delete": ("key",),
+            "local_path": ("key",),
+            "sweep_temporaries": ("before_us",),
+        }.items()
+    },
     "MetadataService.part": _PIECE,
     "MetadataService.piece": _PIECE,
     "MetadataService.stats": _PIECE,
