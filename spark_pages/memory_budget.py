@@ -124,12 +124,20 @@ class CacheBudgets:
             budget.renew()
 
 
+DECODED_BYTES = 256 << 20
+COMPRESSED_BYTES = 256 << 20
+BLOOM_BYTES = 16 << 20
+STATISTICS_BYTES = 32 << 20
+NODE_BYTES = 64 << 20
+DEFAULT_BUDGETS = (DECODED_BYTES, COMPRESSED_BYTES, BLOOM_BYTES, STATISTICS_BYTES, NODE_BYTES)
+"""What a laptop and the driver of Spark have to spare; tasks of Spark cache no pages."""
+
 _registry: weakref.WeakValueDictionary[tuple[int, ...], CacheBudgets] = weakref.WeakValueDictionary()
 _registry_lock = threading.Lock()
 
 
 def shared_budgets(*most_bytes: int) -> CacheBudgets:
-    """Return the budgets of this process with these sizes, in the order of `CacheBudgets`.
+    """Return the budgets of this process with these sizes, in the order of `CacheBudgets`, or the defaults.
 
     Notes
     -----
@@ -137,6 +145,7 @@ def shared_budgets(*most_bytes: int) -> CacheBudgets:
     of stores.
     """
     with _registry_lock:
+        most_bytes = most_bytes or DEFAULT_BUDGETS
         found = _registry.get(most_bytes)
         if found is None:
             found = _registry[most_bytes] = CacheBudgets(*most_bytes)

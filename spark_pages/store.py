@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
@@ -72,9 +73,9 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         check_kind(cache, CacheConfig | None, "cache", "a CacheConfig")
         self._runtime = Runtime() if runtime is None else runtime
         self._objects = objects
-        self._log = Log(objects, self._runtime)
         self._pages = PageHandler(objects, cache)
         self._temporary: TemporaryTables | None = None
+        self._log = Log(objects, self._runtime, budgets=self._pages.config.budgets())
         self._told: tuple[object, ...] = ()
 
     def __repr__(self) -> str:
@@ -105,8 +106,21 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
 
     @property
     def cache_stats(self) -> CacheStats:
-        """Hits, misses, requests and bytes of the page caches since the store was opened."""
-        return self._pages.stats()
+        """Hits, misses and requests since the store was opened, and the bytes that each cache holds."""
+        nodes = self._log.nodes
+        return replace(
+            self._pages.stats(), statistics_bytes=nodes.statistics_bytes, node_bytes=nodes.node_bytes
+        )
+
+    def clear_caches(self) -> None:
+        """Empty all caches in memory: pages, bloom filters, statistics and log nodes.
+
+        Notes
+        -----
+        Pinned pages stay, and the counters go on. The disk cache and caches of other stores stay as they are.
+        """
+        self._pages.clear()
+        self._log.nodes.clear()
 
     def snapshot(
         self,

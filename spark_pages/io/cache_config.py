@@ -6,7 +6,15 @@ import os
 from dataclasses import dataclass
 
 from spark_pages.arguments import MOST_NUMBER, as_int, as_path
-from spark_pages.memory_budget import CacheBudgets, shared_budgets
+from spark_pages.memory_budget import (
+    BLOOM_BYTES,
+    COMPRESSED_BYTES,
+    DECODED_BYTES,
+    NODE_BYTES,
+    STATISTICS_BYTES,
+    CacheBudgets,
+    shared_budgets,
+)
 
 READ_THREADS = 16
 """Enough to hide the latency of an object store behind the decoding of what has come."""
@@ -51,11 +59,11 @@ class CacheConfig:
         bridges the smallest gaps, as long as what is read is at most 1.1 times what was asked for.
     """
 
-    decoded_bytes: int = 256 << 20
-    compressed_bytes: int = 256 << 20
-    bloom_bytes: int = 16 << 20
-    statistics_bytes: int = 32 << 20
-    node_bytes: int = 64 << 20
+    decoded_bytes: int = DECODED_BYTES
+    compressed_bytes: int = COMPRESSED_BYTES
+    bloom_bytes: int = BLOOM_BYTES
+    statistics_bytes: int = STATISTICS_BYTES
+    node_bytes: int = NODE_BYTES
     disk_path: str | os.PathLike[str] | None = None
     disk_bytes: int = 8 << 30
     threads: int = READ_THREADS

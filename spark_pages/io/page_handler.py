@@ -342,6 +342,7 @@ class PageHandler:
                 evictions=held.evictions,
                 decoded_bytes=held.decoded_bytes,
                 compressed_bytes=held.compressed_bytes,
+                bloom_cache_bytes=self.blooms.held_bytes,
                 coalesced=total.coalesced,
                 joined=total.joined,
                 disk_hits=total.disk_hits,

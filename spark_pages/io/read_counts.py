@@ -31,6 +31,8 @@ class CacheStats:
         Pages that left memory to keep the budgets.
     decoded_bytes, compressed_bytes
         What the caches hold now; of a difference, by how much that grew.
+    bloom_cache_bytes, statistics_bytes, node_bytes
+        What is held of bloom filters, of statistics of pages, and of log nodes, likewise.
     coalesced
         Pages that were read without a request of their own, because a neighbour had one.
     joined
@@ -55,6 +57,9 @@ class CacheStats:
     evictions: int = 0
     decoded_bytes: int = 0
     compressed_bytes: int = 0
+    bloom_cache_bytes: int = 0
+    statistics_bytes: int = 0
+    node_bytes: int = 0
     coalesced: int = 0
     joined: int = 0
     disk_hits: int = 0
@@ -79,7 +84,8 @@ class CacheStats:
             f"{self.joined:,} joined, {self.misses:,} read in "
             f"{count(self.requests, 'request')} of {size(self.bytes_read)}{_ways(self)}{_blooms(self)}; "
             f"{count(self.evictions, 'eviction')}; holds {size(self.decoded_bytes)} decoded, "
-            f"{size(self.compressed_bytes)} compressed)"
+            f"{size(self.compressed_bytes)} compressed, {size(self.bloom_cache_bytes)} of bloom filters, "
+            f"{size(self.statistics_bytes)} of statistics, {size(self.node_bytes)} of log nodes)"
         )
 
     def _repr_html_(self) -> str:
@@ -89,11 +95,14 @@ class CacheStats:
     def card(self) -> Markup:
         """The counters as a table, by where pages came from."""
         pages = self.hits + self.misses
-        rows = [
+        rows: list[list[object]] = [
             ["decoded", self.decoded_hits, size(self.decoded_bytes)],
             ["compressed", self.compressed_hits, size(self.compressed_bytes)],
             ["disk", self.disk_hits, ""],
             ["another call", self.joined, ""],
+            ["bloom filters in memory", "", size(self.bloom_cache_bytes)],
+            ["statistics in memory", "", size(self.statistics_bytes)],
+            ["log nodes in memory", "", size(self.node_bytes)],
             [
                 f"storage, {count(self.requests, 'request')}{_ways(self)}",
                 self.misses,

@@ -51,6 +51,7 @@ from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.log.store_identity import ExistingSlots
+from spark_pages.memory_budget import CacheBudgets
 from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef, Tombstone
 from spark_pages.runtime import Runtime, is_out_of_threads, writer_name
 from spark_pages.storage.store import CLOCK_PREFIX, ObjectStore
@@ -69,6 +70,8 @@ class Log:
         After this long a commit that still has no clear outcome gives up.
     writer
         Gives the name that the transactions of this process bear.
+    budgets
+        Of what is cached of checkpoints; those of the process by default.
     """
 
     def __init__(
@@ -77,11 +80,12 @@ class Log:
         runtime: Runtime,
         timeout_s: float = 60.0,
         writer: Callable[[], str] = writer_name,
+        budgets: CacheBudgets | None = None,
     ) -> None:
         self.store = store
         self._runtime = runtime
         self._writer = writer
-        self._tree = TreeReader(store, runtime.map)
+        self._tree = TreeReader(store, runtime.map, budgets)
         self._slots = SlotReader(store, runtime.map, runtime.monotonic_s)
         self._driver = CommitDriver(self._slots, runtime, timeout_s)
         self._group = CommitGroup(self._commit_together, self._driver.pace.for_others)
@@ -89,6 +93,11 @@ class Log:
         self._care = AutoMaintenance(
             runtime, self._slots, self._tree, self._newest, self.refresh_to_write, writer
         )
+
+    @property
+    def nodes(self) -> TreeReader:
+        """What reads and caches the objects of checkpoints."""
+        return self._tree
 
     @property
     def _head(self) -> LogSnapshot | None:

@@ -118,6 +118,10 @@ class StoreClient(LogVerbs):
         """Hits, misses, requests and bytes of the page caches since the store was connected."""
         return self._pages.stats()
 
+    def clear_caches(self) -> None:
+        """Empty the caches of pages and bloom filters in memory; see `Store.clear_caches`."""
+        self._pages.clear()
+
     def snapshot(
         self,
         version: int | None = None,

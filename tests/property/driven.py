@@ -37,6 +37,7 @@ NOT_DRIVEN = {
     "Store.tables": "tables of the latest snapshot: `tests/query/test_dataset.py`",
     "Store.version": "version of the latest snapshot: `tests/query/test_dataset.py`",
     "Store.write": "one append in a transaction: `tests/transaction/test_loading.py`",
+    "Store.clear_caches": "what caches hold: `tests/api/test_cache_budgets.py`",
     "Store.claim": "claims by name: `tests/maintenance/test_claims.py`",
     "Store.claims": "claims by name: `tests/maintenance/test_claims.py`",
     "Store.release_claims": "claims by name: `tests/maintenance/test_claims.py`",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
+from typing import TypeVar, cast
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from spark_pages.format.segment import (
 )
 from spark_pages.log.checkpoint.root import CatalogPage, Root, decode_catalog, decode_root
 from spark_pages.log.state import TableName
+from spark_pages.memory_budget import CacheBudgets, LruCache, shared_budgets
 from spark_pages.model.actions import CheckpointRef, ManifestRef
 from spark_pages.model.chain_tree import ChainKey, PartialRun, Piece, UnloadedRun
 from spark_pages.model.location import Location
@@ -31,12 +33,16 @@ from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Mapper, map_in_threads
 from spark_pages.storage.store import ObjectStore
 
-_CACHED_OBJECTS = 64
-_CACHED_MANIFESTS = 4
+_GROWTH = 8
+"""Lists of nodes and definitions take about so many times the memory that they take as objects."""
+
+_ENTRY_OVERHEAD_BYTES = 512
+
+Loaded = TypeVar("Loaded")
 
 
 class TreeReader:
-    """Fetches and checks the immutable objects of checkpoints; keeps the newest few decoded.
+    """Fetches and checks the immutable objects of checkpoints; caches them decoded.
 
     Shared by all snapshots of a process.
 
@@ -46,17 +52,18 @@ class TreeReader:
         Where they are.
     at_once
         Carries out the requests of one round.
+    budgets
+        Of what is cached; those of the process by default.
     """
 
-    def __init__(self, store: ObjectStore, at_once: Mapper = map_in_threads) -> None:
+    def __init__(
+        self, store: ObjectStore, at_once: Mapper = map_in_threads, budgets: CacheBudgets | None = None
+    ) -> None:
         self._store = store
         self.at_once = at_once
-        self.root = lru_cache(_CACHED_OBJECTS)(self._root)
-        self.part = lru_cache(_CACHED_OBJECTS)(self._part)
-        self.segment = lru_cache(_CACHED_OBJECTS)(self._segment)
-        self.stats = lru_cache(_CACHED_OBJECTS)(self._stats)
-        self.catalog = lru_cache(_CACHED_OBJECTS)(self._catalog)
-        self.manifest = lru_cache(_CACHED_MANIFESTS)(self._manifest)
+        self._budgets = shared_budgets() if budgets is None else budgets
+        self._nodes: LruCache[object, object] = LruCache(self._budgets.nodes)
+        self._statistics: LruCache[object, object] = LruCache(self._budgets.statistics)
         self._listed: WeakValueDictionary[tuple[Location, str], pa.RecordBatch] = WeakValueDictionary()
 
     def fetch(self, location: Location) -> bytes:
@@ -71,23 +78,91 @@ class TreeReader:
         """All pages of a segment, with statistics that are read when they are asked for."""
         return PageRun(self.segment(node).pages, (lambda: self.stats(node)) if node.stats_length else None)
 
-    def _root(self, ref: CheckpointRef) -> Root:
-        return decode_root(self.fetch(ref.location), ref.location.key)
+    @property
+    def node_bytes(self) -> int:
+        """Bytes of the nodes that are cached."""
+        return self._nodes.held_bytes
 
-    def _part(self, node: Node) -> Sequence[Node]:
-        key = part_key(node.digest)
-        return decode_nodes(self.fetch(Location(key, node.length, node.digest)), key)
+    @property
+    def statistics_bytes(self) -> int:
+        """Bytes of the statistics that are cached."""
+        return self._statistics.held_bytes
 
-    def _segment(self, node: Node) -> Segment:
-        key = segment_key(node.digest)
-        return decode_segment(self.fetch(Location(key, node.length, node.digest)), key)
+    def clear(self) -> None:
+        """Empty both caches."""
+        self._nodes.clear()
+        self._statistics.clear()
 
-    def _stats(self, node: Node) -> pa.RecordBatch:
-        key = stats_key(node.stats_digest)
-        return decode_stats(self.fetch(Location(key, node.stats_length, node.stats_digest)), key)
+    def root(self, ref: CheckpointRef) -> Root:
+        """Return the root of a checkpoint."""
+        at = ref.location
+        return self._cached(
+            self._nodes,
+            ("root", ref),
+            lambda: decode_root(self.fetch(at), at.key),
+            lambda _: _GROWTH * at.length,
+        )
 
-    def _catalog(self, location: Location) -> CatalogPage:
-        return decode_catalog(self.fetch(location), location.key)
+    def part(self, node: Node) -> Sequence[Node]:
+        """Return the segments that a manifest part lists."""
+        at = Location(part_key(node.digest), node.length, node.digest)
+        return self._cached(
+            self._nodes,
+            ("part", node),
+            lambda: decode_nodes(self.fetch(at), at.key),
+            lambda _: _GROWTH * at.length,
+        )
+
+    def segment(self, node: Node) -> Segment:
+        """Return the pages of a segment."""
+        at = Location(segment_key(node.digest), node.length, node.digest)
+        return self._cached(
+            self._nodes,
+            ("segment", node),
+            lambda: decode_segment(self.fetch(at), at.key),
+            lambda found: found.pages.nbytes,
+        )
+
+    def stats(self, node: Node) -> pa.RecordBatch:
+        """Return the statistics of a segment's pages."""
+        at = Location(stats_key(node.stats_digest), node.stats_length, node.stats_digest)
+        return self._cached(
+            self._statistics, node, lambda: decode_stats(self.fetch(at), at.key), lambda found: found.nbytes
+        )
+
+    def catalog(self, location: Location) -> CatalogPage:
+        """Return the definitions of a catalog file."""
+        return self._cached(
+            self._nodes,
+            ("catalog", location),
+            lambda: decode_catalog(self.fetch(location), location.key),
+            lambda _: _GROWTH * location.length,
+        )
+
+    def manifest(self, location: Location) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Return pages and statistics of a page manifest."""
+        return self._cached(
+            self._nodes,
+            ("manifest", location),
+            lambda: self._manifest(location),
+            lambda found: sum(batch.nbytes for batch in found),
+        )
+
+    def _cached(
+        self,
+        cache: LruCache[object, object],
+        key: object,
+        load: Callable[[], Loaded],
+        size_of: Callable[[Loaded], int],
+    ) -> Loaded:
+        found = cache.get(key)
+        if found is None:
+            found = load()
+            cache.put(key, found, size_of(found) + _ENTRY_OVERHEAD_BYTES)
+        return cast(Loaded, found)
+
+    def __reduce__(self) -> tuple[type[TreeReader], tuple[ObjectStore, Mapper]]:
+        return (TreeReader, (self._store, self.at_once))
 
     def _manifest(self, location: Location) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Read the entries of a manifest. Loaded chains hold all of it, so other chains share it."""
