@@ -28,6 +28,7 @@ from spark_pages.display.cards import store_card
 from spark_pages.display.text import moment
 from spark_pages.errors import CommitUnknownError, InvalidInputError, SparkPagesError
 from spark_pages.io import CacheConfig, CacheStats, PageHandler
+from spark_pages.io.cache_config import budgets_of
 from spark_pages.log.commit.protocol_types import Unknown
 from spark_pages.log.compaction.writer import LogCompaction
 from spark_pages.log.log import Log
@@ -75,7 +76,7 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         self._objects = objects
         self._pages = PageHandler(objects, cache)
         self._temporary: TemporaryTables | None = None
-        self._log = Log(objects, self._runtime, budgets=self._pages.config.budgets())
+        self._log = Log(objects, self._runtime, budgets=budgets_of(self._pages.config))
         self._told: tuple[object, ...] = ()
 
     def __repr__(self) -> str:

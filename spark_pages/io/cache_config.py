@@ -79,6 +79,7 @@ class CacheConfig:
         if self.disk_path is not None:
             as_path(self.disk_path, "disk_path")
 
-    def budgets(self) -> CacheBudgets:
-        """The budgets of this process that have these sizes."""
-        return shared_budgets(*(getattr(self, name) for name in BUDGETS))
+
+def budgets_of(config: CacheConfig) -> CacheBudgets:
+    """Return the budgets of this process that have the sizes of a configuration."""
+    return shared_budgets(*(getattr(config, name) for name in BUDGETS))

@@ -24,7 +24,7 @@ from spark_pages.format.pages.page_codec import decode_detached, resize_batch
 from spark_pages.format.value_hash import Hashes
 from spark_pages.io.bloom_reader import BloomReader
 from spark_pages.io.bulk_read import read_numbers
-from spark_pages.io.cache_config import CacheConfig
+from spark_pages.io.cache_config import CacheConfig, budgets_of
 from spark_pages.io.cache_tiers import ENTRY_OVERHEAD_BYTES
 from spark_pages.io.disk_cache import DiskCache
 from spark_pages.io.page_cache import CacheLookup, PageCache
@@ -102,7 +102,7 @@ class PageHandler:
     @cached_property
     def blooms(self) -> BloomReader:
         """Reader of the bloom filters of pages."""
-        return BloomReader(self._store, self._config.budgets().blooms)
+        return BloomReader(self._store, budgets_of(self._config).blooms)
 
     @property
     def is_local(self) -> bool:
@@ -499,7 +499,7 @@ class PageHandler:
             disk = DiskCache(config.disk_path, config.disk_bytes, address)
         return _Live(
             pid=os.getpid(),
-            cache=PageCache(config.budgets()),
+            cache=PageCache(budgets_of(config)),
             workers=workers,
             reader=PageReader(
                 self._store, workers, gap_bytes=config.gap_bytes, disk=disk, padding=self._padding

@@ -21,7 +21,7 @@ from spark_pages.io.disk_cache import DiskCache
 from spark_pages.io.file_writer import check_padding, padding_of
 from spark_pages.io.linux_aio import HAS_QUEUES
 from spark_pages.io.local_reads import LocalRangeReader, Read, split
-from spark_pages.io.read_counts import ReadCounts
+from spark_pages.io.read_counts import ReadCounts, request_counts
 from spark_pages.io.read_plan import ReadRange, join_spans, most_bytes, most_spans, plan_spans
 from spark_pages.io.single_flight import LoadedPage, PendingLoad, StoredBlock
 from spark_pages.io.workers import SerialQueue, Workers
@@ -259,7 +259,7 @@ class PageReader:
         try:
             for together in read:
                 for span, view in together:
-                    counts.count_request(len(view), len(span.keys), span.way)
+                    counts.add(request_counts(len(view), len(span.keys), span.way))
                 if self._padding:
                     self._check_paddings(together, load)
                 yield together
@@ -274,7 +274,7 @@ class PageReader:
         except SparkPagesError as error:
             load.pending.fail(span.keys, error)
             raise
-        load.tally.append(ReadCounts().count_request(length, len(span.keys)))
+        load.tally.append(request_counts(length, len(span.keys)))
         decoding.submit((span, answer))
 
     def _answer(self, path: str, offset: int, length: int) -> bytes:
@@ -286,7 +286,7 @@ class PageReader:
     def reread(self, key: PageKey, load: Load) -> memoryview:
         """Read header and payload of one page again, of which the first answer was wrong."""
         path, offset, _, actual_len, _, _ = key
-        load.tally.append(ReadCounts().count_request(actual_len, 0))
+        load.tally.append(request_counts(actual_len, 0))
         load.wrong.add(key)
         return memoryview(self._store.get_range(path, offset, actual_len))
 
@@ -321,7 +321,7 @@ class PageReader:
         def reread(key: PageKey) -> memoryview:
             """Read all of the span again, once: other pages of it may have come wrong, too."""
             if not second:
-                load.tally.append(ReadCounts().count_request(len(view), 0))
+                load.tally.append(request_counts(len(view), 0))
                 second.append(memoryview(self._answer(span.path, span.start, len(view))))
             load.wrong.add(key)
             again[key] = second[0][place(key)]

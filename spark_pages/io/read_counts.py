@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Self
 
 from spark_pages.arguments import check_kind
 from spark_pages.display.markup import Markup, card, table
@@ -155,16 +154,6 @@ class ReadCounts:
     bloom_requests: int = 0
     bloom_bytes: int = 0
 
-    def count_request(self, size_bytes: int, pages: int, way: Way = Way.STORAGE) -> Self:
-        """Count one request that has read some pages, or one of them again."""
-        self.requests += 1
-        self.bytes_read += size_bytes
-        self.misses += pages
-        self.coalesced += pages - 1
-        self.direct_requests += way is Way.DIRECT
-        self.cached_requests += way is Way.CACHED
-        return self
-
     def add(self, other: ReadCounts) -> None:
         """What the other counts is counted here too."""
         check_kind(other, ReadCounts, "other", "a ReadTrace")
@@ -182,6 +171,18 @@ class ReadCounts:
         self.bloom_hits += other.bloom_hits
         self.bloom_requests += other.bloom_requests
         self.bloom_bytes += other.bloom_bytes
+
+
+def request_counts(size_bytes: int, pages: int, way: Way = Way.STORAGE) -> ReadCounts:
+    """Return the counts of one request that has read some pages, or one of them again."""
+    return ReadCounts(
+        misses=pages,
+        requests=1,
+        bytes_read=size_bytes,
+        direct_requests=int(way is Way.DIRECT),
+        cached_requests=int(way is Way.CACHED),
+        coalesced=pages - 1,
+    )
 
 
 @dataclass(slots=True)

@@ -89,7 +89,7 @@ def _read_start(
         lambda: proofs.append(slots.digest(ref.version)),
         lambda: looks.append(slots.identity.find_slots(behind)),
     ]
-    slots.map_all(lambda each: each(), work[:2] if hint.compacted > behind else work)
+    slots.run_all(work[:2] if hint.compacted > behind else work)
     return states[0], proofs[0], looks[0] if looks else None
 
 

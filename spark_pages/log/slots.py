@@ -85,6 +85,20 @@ class SlotReader:
         """Read the slots, in order, in one parallel round."""
         return self.map_all(self.read, versions)
 
+    def run_all(self, work: Sequence[Callable[[], None]]) -> None:
+        """Carry out the requests of one round.
+
+        Notes
+        -----
+        One after the other on a local disk: to start a thread takes as long as a request, and the threads
+        then wait for the GIL that the decoding holds.
+        """
+        if self.identity.is_local:
+            for each in work:
+                each()
+        else:
+            self.map_all(lambda each: each(), work)
+
     def commits(self, start: int, stop: int) -> list[Commit]:
         """Read commits [start, stop).
 

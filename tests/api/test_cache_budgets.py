@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spark_pages as sp
+from spark_pages.io.cache_config import budgets_of
 from spark_pages.memory_budget import CacheBudgets, LruCache
 from tests.io.strategies import steady
 from tests.transaction.stores import QUIET
@@ -82,7 +83,7 @@ def test_many_stores_of_one_process_hold_together_what_one_may_hold(url):
 def test_a_child_forked_while_a_thread_holds_the_locks_reads_on_its_own(url):
     store = sp.open(url)
     store["t"].take([1])
-    budgets = store._pages.config.budgets()
+    budgets = budgets_of(store._pages.config)
     locks = [budgets.decoded.lock, budgets.blooms.lock, budgets.statistics.lock, budgets.nodes.lock]
     [lock.acquire() for lock in locks]
 
