@@ -101,6 +101,9 @@ class History:
             self._record_landed(record, version)
         known = _models.get(commit.digest)
         self.models.append(known if known else _models.keep(commit.digest, before.after(commit)))
+        for record in commit.records:
+            if record.operation == "restore rows":
+                self._check_restored(self.models[-1], self.models[int(record.parameters["version"])], version)
         self.commits.append(commit)
         for path in _paths_of(commit):
             holds(
@@ -108,6 +111,13 @@ class History:
                 "nothing live is deleted",
                 f"commit {version} names {path}, which is not there",
             )
+
+    @staticmethod
+    def _check_restored(now: Model, then: Model, version: int) -> None:
+        """Every chain of the table of rows holds what it held at the version that was restored."""
+        for key in (now.chains.keys() | then.chains.keys()) - {(2, 1)}:
+            told, was = ([page[1:3] for page in each.chains.get(key, ())] for each in (now, then))
+            holds(told == was, "restored rows", f"version {version} restores {key} as {told}, it was {was}")
 
     def _record_landed(self, record: TransactionRecord, version: int) -> None:
         token = record.token

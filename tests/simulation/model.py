@@ -12,6 +12,12 @@ Page = tuple[int, int, int, str | None]
 
 ChainKey = tuple[int, int]
 
+MARKS = 0
+"""Field id of the marks of deleted rows."""
+
+BLANK = 1_000
+"""Checksums from here on are of pages whose last row is blank."""
+
 
 class Violation(AssertionError):  # noqa: N818 - not an error of the code that raises it
     """An invariant does not hold.
@@ -59,8 +65,16 @@ class Model:
         for record in commit.records:
             model = model._after(record, commit.version)
         for table_id in {table for table, _ in model.chains}:
-            rows = {sum(p[1] for p in pages) for key, pages in model.chains.items() if key[0] == table_id}
+            chains = {key[1]: pages for key, pages in model.chains.items() if key[0] == table_id}
+            marks = _ends(chains.pop(MARKS, ()))
+            rows = {sum(page[1] for page in pages) for pages in chains.values()}
             holds(len(rows) == 1, "row counts", f"columns of table {table_id} hold {sorted(rows)} rows")
+            told = f"marks of table {table_id} end at {marks}, its rows at {rows}"
+            holds(not marks or marks[-1] <= min(rows), "marks", told)
+            for pages in chains.values():
+                ends = zip(pages, _ends(pages), strict=True)
+                blank = {end for page, end in ends if page[2] >= BLANK}
+                holds(blank <= {*marks}, "blank rows are dead", f"{blank}, and {told}")
         return model
 
     def _after(self, record: TransactionRecord, version: int) -> Model:
@@ -93,6 +107,8 @@ class Model:
                 readable = self.retention.min_readable if self.retention else -1
                 holds(since is not None and since <= readable, "dropped tables", f"{told} of version {since}")
                 chains.update({key: () for key in chains if key[0] == intent.table_id})
+            elif intent.kind is IntentKind.TRUNCATE:
+                chains.update({key: () for key in chains if key[0] == intent.table_id})
         listed = record.own.few or ()
         for splice in record.splices:
             added = tuple(
@@ -107,6 +123,9 @@ class Model:
             key = splice.table_id, splice.field_id
             pages = chains.get(key, ())
             if not splice.removed:
+                end = sum(page[1] for page in pages)
+                told = f"version {version} lengthens marks at {splice.first_row}, which end at {end}"
+                holds(key[1] != MARKS or splice.first_row == end, "marks", told)
                 chains[key] = pages + added
                 continue
             ids = [page[0] for page in pages]
@@ -148,3 +167,8 @@ class Model:
                 f"after version {version} version {held} is held, under {retention}",
             )
         return Model(self.version, chains, names, apps, retention, next_table_id, dropped, tags, leases)
+
+
+def _ends(pages: tuple[Page, ...]) -> list[int]:
+    """The row behind each page."""
+    return [sum(page[1] for page in pages[: index + 1]) for index in range(len(pages))]

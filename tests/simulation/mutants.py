@@ -30,10 +30,13 @@ from spark_pages.model.actions import (
     Tombstone,
     TransactionRecord,
 )
+from spark_pages.model.table import TableDefinition
 from spark_pages.storage.store import Created, Doubtful, NotCreated
+from spark_pages.transaction import blanked_rows
 from spark_pages.versions import restore_plan
 from tests.simulation.scenarios import (
     CLEANED,
+    DELETED,
     DISK,
     DOUBT,
     DROPPED,
@@ -353,6 +356,29 @@ def _first_ones_share() -> Undo:
     return swap(put, lambda *given: given[2] if given[2].named_checkpoint is None else put(*given))
 
 
+def _marks_shift() -> Undo:
+    marks = conflict._marks
+
+    def blind(*given: Any) -> Any:
+        found = marks(*given)
+        found.resizes = False
+        return found
+
+    return swap(marks, blind)
+
+
+def _marks_outlive_rows() -> Undo:
+    columns = property(lambda self: tuple((self.table_id, each) for each in self.field_ids.values()))
+    return _set(TableDefinition, "chains", columns)
+
+
+def _blanking_is_identity() -> Undo:
+    splice = blanked_rows._splice
+    return _set(
+        blanked_rows, "_splice", lambda *given: replace(splice(*given), data_change=False, touched=())
+    )
+
+
 MUTANTS = (
     Mutant("exists is taken for a conflict", RACE, _settling(_exists_is_conflict)),
     Mutant("no read-back after doubt", RACE, _settling(_no_read_back)),
@@ -417,5 +443,11 @@ MUTANTS = (
         lambda: swap(restore_plan.new_references, lambda *_: []),
     ),
     Mutant("a purged table keeps its pages", DROPPED, _purge_keeps_pages),
+    Mutant("a lengthening of marks shifts", DELETED, _marks_shift),
+    Mutant("marks reach beyond the end of a table", DELETED, _marks_outlive_rows),
+    Mutant("blanking is an identity", DELETED, _blanking_is_identity),
+    Mutant(
+        "deletes are not compared with changes", DELETED, lambda: swap(conflict._liveness, lambda *_: None)
+    ),
     Mutant("first checkpoints share with unnamed ones", FIRST_CHECKPOINTS, _first_ones_share),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from re import compile as compiled
 
 from spark_pages.format.names import HINT_KEY
+from tests.simulation.deleting import blanks, deletes, restores_rows, truncates
 from tests.simulation.dropping import drops, purges, undrops
 from tests.simulation.independence import NAMED_BY_DIGEST, NONE, SLOTS, Footprint
 from tests.simulation.keeping import leases, tags
@@ -16,6 +17,7 @@ from tests.simulation.programs import (
     counts,
     create_store,
     creates_table,
+    one_after_another,
     plans_and_executes,
     reads,
     relies_on_counter,
@@ -112,6 +114,16 @@ def _store_without_checkpoint(process: Process) -> None:
     process.log.refresh()
     appends(inline=True)(process)
     counts()(process)
+
+
+def _deleted_rows(process: Process) -> None:
+    """Rows of versions 1 and 3, of which the last one of version 1 is deleted in version 2."""
+    create_store(process, checkpoint_commits="0", log_compaction_commits="0")
+    process.log.refresh()
+    appends(inline=True)(process)
+    deletes()(process)
+    appends(inline=True)(process)
+    process.log.checkpoint()
 
 
 _COMMITS_ONLY = Footprint(makes=SLOTS, changes=NONE)
@@ -289,6 +301,23 @@ DROPPED = Scenario(
 )
 """A dropped table comes back or is given up, while versions that have it are read."""
 
+DELETED = Scenario(
+    "deleted",
+    _deleted_rows,
+    (
+        ProcessSpec("deleter 1", deletes()),
+        ProcessSpec("deleter 2", deletes()),
+        ProcessSpec("purger", one_after_another(blanks(), blanks())),
+        ProcessSpec("restorer", restores_rows(1)),
+        ProcessSpec("appender", appends(inline=True)),
+        ProcessSpec("truncater", truncates()),
+        ProcessSpec("reader", reads(2, chain=(1, 0)), opened=False),
+        ProcessSpec("maintenance", one_after_another(checkpoints(), vacuums(versions=4))),
+    ),
+    usual_steps=200,
+)
+"""Rows die, are blanked, and live again, while others append and the table is emptied."""
+
 REFERRED = Scenario(
     "referred",
     _dropped_reference,
@@ -359,6 +388,7 @@ RANDOM = (
     NAMES,
     THREADS,
     TURNS,
+    DELETED,
     UPKEEP,
     COMPACTION,
     VACUUM,
