@@ -84,6 +84,8 @@ class RowRanges:
 
     def rows(self) -> NDArray[np.int64]:
         """Return the number of each row, shape (num_rows,)."""
+        if len(self.starts) == 1:
+            return np.arange(self.starts[0], self.ends[0])
         counts = self.ends - self.starts
         before = np.cumsum(counts) - counts
         return np.repeat(self.starts - before, counts) + np.arange(int(counts.sum()))
