@@ -197,3 +197,9 @@ def _translated(error: BaseException, what: str) -> Exception | None:
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split()).rstrip(".")
     return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
+
+
+def public_names(of: object, internal: frozenset[str] = frozenset()) -> list[str]:
+    """List the names of an object for `dir` and for completion: no private ones, and none of `internal`."""
+    names = object.__dir__(of)
+    return sorted(name for name in names if name[:2] == "__" or (name[0] != "_" and name not in internal))

@@ -20,7 +20,7 @@ from spark_pages.arguments import (
     check_kind,
     check_texts,
 )
-from spark_pages.boundary import deferred_damage, guard, guarded
+from spark_pages.boundary import deferred_damage, guard, guarded, public_names
 from spark_pages.catalog.table_zero import TABLE_ZERO_NAME, first_record, stored_table_zero
 from spark_pages.changes.feed import read_changes
 from spark_pages.changes.history import RowCounts, history_table
@@ -50,6 +50,7 @@ from spark_pages.transaction.state import MEMORY_BYTES, TransactionOptions
 from spark_pages.transaction.transaction import Transaction
 from spark_pages.versions.blame import Blame, blame, find_deletion
 from spark_pages.versions.clock_reset import reset_clock
+from spark_pages.versions.diff import DiffVerbs
 from spark_pages.versions.leases import Leases
 from spark_pages.versions.restore import restore
 from spark_pages.versions.tags import delete_tag, set_tag, tagged_version
@@ -61,7 +62,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @guarded()
-class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
+class Store(LatestTables, DiffVerbs, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
     """One store: a log of commits and the pages that it names.
 
     Obtained from `spark_pages.create` or `spark_pages.open`. Safe to share between threads.
@@ -78,6 +79,9 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         self._temporary: TemporaryTables | None = None
         self._log = Log(objects, self._runtime, budgets=budgets_of(self._pages.config))
         self._told: tuple[object, ...] = ()
+
+    def __dir__(self) -> list[str]:
+        return public_names(self)
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
@@ -450,48 +454,6 @@ class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
         if as_flag(values, "values"):
             return read_changed_values(self._log, self._wrap, start, end, table)
         return read_changes(self._log, self._pages, start, end, table, granularity)
-
-    def diff(self, a: int | str | datetime, b: int | str | datetime, table: str) -> pa.RecordBatchReader:
-        """Read the rows of a table that differ between two versions, with their values in both.
-
-        Parameters
-        ----------
-        a, b
-            The earlier version and the later one: a number, the name of a tag, or a datetime.
-        table
-            The table, by its name at `b`, or at `a` where it is gone since.
-
-        Returns
-        -------
-        pyarrow.RecordBatchReader
-            As `changes` with `values`: ``_change`` is ``insert``, ``delete``, or ``update_before`` and
-            ``update_after`` for a row that is in both, one after the other.
-
-        Raises
-        ------
-        VersionNotFoundError, SnapshotExpiredError, TableNotFoundError
-            If a version or the table cannot be read.
-        InvalidInputError
-            If `a` is later than `b`.
-
-        Notes
-        -----
-        Costs what `changes` costs: it grows with what differs, not with the table.
-        """
-        first, last = (self._version_of(each) for each in (a, b))
-        if first > last:
-            raise InvalidInputError(
-                f"Cannot compare version {first} with version {last}: the first is the later one.",
-                hint=f"Swap them: `store.diff({last}, {first}, …)`.",
-            )
-        return self.changes(first + 1, last, table, values=True)
-
-    def _version_of(self, given: int | str | datetime) -> int:
-        if isinstance(given, str):
-            return self.snapshot(tag=given).version
-        if isinstance(given, datetime):
-            return self.snapshot(timestamp=given).version
-        return self.snapshot(as_int(given, "a version")).version
 
     def blame(self, table: str, column: str, row: int) -> Blame:
         """Find the commit that last wrote a row of a column.

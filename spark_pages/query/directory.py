@@ -19,7 +19,7 @@ from spark_pages.arguments import (
     number_list,
     shortened,
 )
-from spark_pages.boundary import guarded
+from spark_pages.boundary import guarded, public_names
 from spark_pages.catalog.identifiers import LogicalFieldId, PhysicalKey
 from spark_pages.catalog.resolve import find_column, same_column
 from spark_pages.errors import (
@@ -73,6 +73,9 @@ class PageDirectory:
         self._open_again = open_again
         self._chains: dict[str, ColumnChain] = {}
         self._may_have_dead_rows = definition.may_have_dead_rows
+
+    def __dir__(self) -> list[str]:
+        return public_names(self, _INTERNAL)
 
     def __repr__(self) -> str:
         return f"PageDirectory({self.definition.name!r}, version {self._snapshot.state.version})"
@@ -414,3 +417,19 @@ def row_numbers(rows: ArrayLike, num_rows: int | None, table: str) -> NDArray[np
                 num_rows=num_rows,
             )
     return wanted.astype(np.int64)
+
+
+_INTERNAL = frozenset(
+    (
+        "chain_of",
+        "check_lengths",
+        "dead_rows",
+        "key",
+        "load",
+        "marks",
+        "of_unfinished",
+        "pages_from",
+        "reopen",
+    )
+)
+"""Methods for the library itself, which `dir` leaves out."""

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from spark_pages.arguments import check_kind
-from spark_pages.boundary import guarded
+from spark_pages.boundary import guarded, public_names
 from spark_pages.catalog.namespaces import BUILT_INS, Namespace, namespace_of
 from spark_pages.catalog.resolve import find_table, same_table, split_name, table_missing_error
 from spark_pages.catalog.types import UserType, user_type
@@ -95,6 +95,9 @@ class Snapshot:
                 hint="Commit first, and pickle `store.snapshot()`.",
             )
         return (self._open_snapshot, (self.version,))
+
+    def __dir__(self) -> list[str]:
+        return public_names(self, _INTERNAL)
 
     def __repr__(self) -> str:
         time = f"{self.timestamp:%Y-%m-%d %H:%M:%S}"
@@ -296,3 +299,14 @@ class Snapshot:
 
 def _ignore_read(_: TableId) -> None:
     """Nothing."""
+
+
+_INTERNAL = frozenset(
+    (
+        "reopen",
+        "table_of",
+        "uncommitted",
+        "watched",
+    )
+)
+"""Methods for the library itself, which `dir` leaves out."""

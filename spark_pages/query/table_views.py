@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.arguments import as_flag, as_int, as_names, shortened
-from spark_pages.boundary import guarded
+from spark_pages.boundary import guarded, public_names
 from spark_pages.catalog.resolve import find_columns
 from spark_pages.errors import InvalidInputError, MissingDependencyError, RowOutOfRangeError
 
@@ -31,6 +31,9 @@ class TableViews:
     take: Any
     rows_at: Any
     scan: Any
+
+    def __dir__(self) -> list[str]:
+        return public_names(self, _INTERNAL)
 
     def dataset(self) -> TableDataset:
         """Return the table as a dataset for pyarrow, DuckDB and Polars.
@@ -265,3 +268,22 @@ def _require(name: str) -> Any:
             f"Cannot make a {name} frame: {name} is not installed.",
             hint=f"Install it with: pip install {name}.",
         ) from error
+
+
+_INTERNAL = frozenset(
+    (
+        "are_live",
+        "blocks",
+        "candidate_rows",
+        "filter_columns",
+        "marks",
+        "page_folder",
+        "page_handler",
+        "page_options",
+        "page_values",
+        "reopen",
+        "rows_in",
+        "rows_to_read",
+    )
+)
+"""Methods for the library itself, which `dir` leaves out."""

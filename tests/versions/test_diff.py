@@ -18,7 +18,7 @@ def changed() -> Store:
     store.write("t", {"id": [0, 1, 2, 3], "x": ["a", "b", "c", "d"]})
     store.tag("before")
     with store.transaction() as txn:
-        txn.update("t", "x", rows=[1], values=["z"])
+        txn.update_rows("t", [1], {"x": ["z"]})
         txn.delete("t", where="id = 2")
         txn.append("t", {"id": [4], "x": ["e"]})
     store.tag("after")
