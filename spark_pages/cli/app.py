@@ -83,7 +83,7 @@ app = typer.Typer(
     name="spark-pages",
     help="Exact rows out of column pages in object storage, as of any version.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
 
@@ -139,7 +139,17 @@ def create(url: Url, profile: Profile = None, json: Json = False) -> None:
 PANELS = {
     "Begin": (demo, create),
     "Look": (
-        *(inspect.info, inspect.tables, inspect.history, inspect.pages, inspect.locate, inspect.read, sql),
+        *(
+            inspect.info,
+            inspect.tables,
+            inspect.schema,
+            inspect.head,
+            inspect.history,
+            inspect.pages,
+            inspect.locate,
+            inspect.read,
+            sql,
+        ),
         *(versions.changes, versions.blame, versions.tags, maintenance.leases, maintenance.claims, report),
     ),
     "Change": (

@@ -80,18 +80,72 @@ def tables(
     version: Version = None,
     timestamp: Timestamp = None,
     tag: Tag = None,
+    limit: Limit = 0,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
     """List the tables, with their columns, rows, pages and bytes."""
     snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)
-    found = _described(snapshot)
+    known = snapshot.tables()
+    found = [_description(name, snapshot.table(name)) for name in known[: limit or None]]
     if json:
         output.print_json({"version": snapshot.version, "tables": found})
         return
     rows = [[*{**each, "columns": len(each["columns"])}.values()] for each in found]
     names = ["table", "columns", "num_rows", "num_pages", "size_bytes"]
     output.print_rows(f"Tables at version {snapshot.version}", names, rows)
+    if len(found) < len(known):
+        output.say(f"the first {len(found):,} tables of {len(known):,}; --limit 0 shows all")
+
+
+def schema(
+    url: Url,
+    table: TableName,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    tag: Tag = None,
+    limit: Limit = 0,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """List the columns of a table, with their types."""
+    snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)
+    fields = list(snapshot.table(table).schema)
+    found = [
+        {"name": field.name, "type": str(field.type), "nullable": field.nullable}
+        for field in fields[: limit or None]
+    ]
+    if json:
+        output.print_json({"version": snapshot.version, "columns": found})
+        return
+    rows = [list(each.values()) for each in found]
+    output.print_rows(f"{table} at version {snapshot.version}", ["name", "type", "nullable"], rows)
+    if len(found) < len(fields):
+        output.say(f"the first {len(found):,} columns of {len(fields):,}; --limit 0 shows all")
+
+
+def head(
+    url: Url,
+    table: TableName,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Show at most so many rows.")] = 10,
+    columns: Annotated[
+        str | None, typer.Option(help="a,b: which, in which order; all by default.", show_default=False)
+    ] = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    tag: Tag = None,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """Show the first rows of a table."""
+    snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    found = snapshot.table(table).read(names, limit=limit)
+    if json:
+        document = {"columns": output.columns_of(found.schema), "rows": output.records_of(found)}
+        output.print_json({"version": snapshot.version, **document})
+        return
+    output.print_table(f"{table} at version {snapshot.version}", found)
 
 
 def history(
@@ -116,6 +170,7 @@ def pages(
     version: Version = None,
     timestamp: Timestamp = None,
     tag: Tag = None,
+    limit: Limit = 0,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
@@ -123,10 +178,11 @@ def pages(
     snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)
     found = output.with_shown_ids(snapshot.table(table).pages(column))
     if json:
-        output.print_json({"version": snapshot.version, "pages": output.records_of(found)})
+        shown = found.slice(0, limit or None)
+        output.print_json({"version": snapshot.version, "pages": output.records_of(shown)})
         return
     names = ["column", "page_position", "first_row", "entry_count", "page_id", "path", "offset", "actual_len"]
-    output.print_table(f"Pages of {table} at version {snapshot.version}", found.select(names))
+    output.print_list(f"Pages of {table} at version {snapshot.version}", found.select(names), limit)
 
 
 def locate(

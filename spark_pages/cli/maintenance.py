@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import DryRun, Json, Profile, TableName, Url, open_stored, options_of
+from spark_pages.cli.arguments import DryRun, Json, Limit, Profile, TableName, Url, open_stored, options_of
 from spark_pages.job_result import exit_code_of
 
 Pages = Annotated[
@@ -122,10 +122,11 @@ def doctor(
         ]
         output.print_json({"url": found.url, "ok": found.ok, "checks": checks})
     else:
-        rows = [[c.name, c.status.value, c.found, c.remedy] for c in found.checks]
-        output.print_rows(
-            f"Doctor at {found.url}", ["check", "status", "found", "what to do"], rows, whole=True
-        )
+        names, rows = ["check", "status", "found"], [[c.name, c.status.value, c.found] for c in found.checks]
+        if any(c.remedy for c in found.checks):
+            names = [*names, "what to do"]
+            rows = [[*row, c.remedy] for row, c in zip(rows, found.checks, strict=True)]
+        output.print_rows(f"Doctor at {found.url}", names, rows, whole=True)
     output.exit_unless(found.ok)
 
 
@@ -160,22 +161,22 @@ def vacuum(
         _show(told["plan"])
 
 
-def leases(url: Url, profile: Profile = None, json: Json = False) -> None:
+def leases(url: Url, limit: Limit = 0, profile: Profile = None, json: Json = False) -> None:
     """Who holds which version readable, and until when."""
     found = open_stored(url, profile).leases()
     if json:
-        output.print_json({"leases": output.records_of(found)})
+        output.print_json({"leases": output.records_of(found.slice(0, limit or None))})
         return
-    output.print_table("Leases", found)
+    output.print_list("Leases", found, limit)
 
 
-def claims(url: Url, profile: Profile = None, json: Json = False) -> None:
+def claims(url: Url, limit: Limit = 0, profile: Profile = None, json: Json = False) -> None:
     """List who has claimed which rows, and until when."""
     found = open_stored(url, profile).claims()
     if json:
-        output.print_json({"claims": output.records_of(found)})
+        output.print_json({"claims": output.records_of(found.slice(0, limit or None))})
         return
-    output.print_table("Claims", found)
+    output.print_list("Claims", found, limit)
 
 
 def claim(

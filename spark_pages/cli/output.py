@@ -36,6 +36,9 @@ _COLUMN_CHARS = 20
 
 _PADDING = 3
 
+_STYLES = {"ok": "green", "failed": "bold red", "warning": "yellow"}
+"""Of words that say how something went, where a terminal has colours."""
+
 
 def print_json(document: Mapping[str, Any]) -> None:
     """One JSON document is on stdout."""
@@ -153,15 +156,15 @@ def print_rows(
         for row in [names, *rows]:
             sys.stdout.write("\t".join(_text(value) for value in row) + "\n")
         return
-    shown = [[_shown(value) for value in row] for row in rows]
-    fitting = len(names) if whole else _columns_that_fit(names, shown, console.width)
+    shown = [[_shown_as(name, value) for name, value in zip(names, row, strict=True)] for row in rows]
+    numeric = {index for index in range(len(names)) if any(_is_number(row[index]) for row in rows)}
+    fitting = len(names) if whole else _columns_that_fit(_least_widths(names, shown, numeric), console.width)
     if fitting < len(names) and len(rows) <= _TURNED_ROWS:
         turned = [[name, *(row[index] for row in shown)] for index, name in enumerate(names)]
         heads = ["column", *(f"row {number}" for number in range(1, len(rows) + 1))]
         _draw(console, title, heads, turned, set())
         return
-    numeric = {index for index in range(len(names)) if any(_is_number(row[index]) for row in rows)}
-    _draw(console, title, names[:fitting], [row[:fitting] for row in shown], numeric)
+    _draw(console, title, names[:fitting], [row[:fitting] for row in shown], numeric, folding=whole)
     if fitting < len(names):
         others = ", ".join(names[fitting:])
         say(f"not shown for want of room: {others}; a pipe and --json have all columns")
@@ -198,7 +201,7 @@ def print_facts(title: str, facts: Mapping[str, Any]) -> None:
     rest()
     console = Console()
     if console.is_terminal:
-        _draw(console, title, ["name", "value"], [[n, _shown(v)] for n, v in facts.items()], set())
+        _draw(console, title, ["name", "value"], [[n, _shown_as(n, v)] for n, v in facts.items()], set())
     else:
         print_rows(title, ["name", "value"], list(facts.items()))
 
@@ -217,34 +220,67 @@ def _is_size(name: str) -> bool:
     return name.startswith("bytes") or name.endswith("_bytes")
 
 
+def print_list(title: str, table: pa.Table, limit: int) -> None:
+    """Print the first rows of a table, and say if there are more; all rows if `limit` is 0."""
+    shown = table.slice(0, limit) if limit else table
+    print_table(title, shown)
+    if shown.num_rows < table.num_rows:
+        say(f"the first {shown.num_rows:,} rows of {table.num_rows:,}; --limit 0 shows all")
+
+
 def exit_unless(ok: bool, code: int = FAILED) -> None:
     """Nothing if all is well; else the verb ends, with the exit code of a failure."""
     if not ok:
         raise typer.Exit(code)
 
 
-def _columns_that_fit(names: Sequence[str], shown: Sequence[Sequence[str]], width: int) -> int:
-    """How many columns fit without breaking words letter by letter; at least one."""
+def _least_widths(names: Sequence[str], shown: Sequence[Sequence[str]], numeric: set[int]) -> list[int]:
+    """Return the characters that each column takes at least: names and numbers are never cut."""
+    widest = [max([len(name), *(len(row[index]) for row in shown)]) for index, name in enumerate(names)]
+    return [
+        width if index in numeric else min(width, max(len(names[index]), _COLUMN_CHARS))
+        for index, width in enumerate(widest)
+    ]
+
+
+def _has_sentence(rows: Sequence[Sequence[str]], column: int) -> bool:
+    """Whether a column has a text of several words that is longer than a key: it is folded, and not cut."""
+    return any(len(row[column]) > _KEY_CHARS and " " in row[column] for row in rows)
+
+
+def _columns_that_fit(widths: Sequence[int], width: int) -> int:
+    """How many columns fit without breaking words; at least one."""
     left = width - 1
-    for index, name in enumerate(names):
-        widest = max([len(name), *(len(row[index]) for row in shown)])
-        left -= min(widest, max(len(name), _COLUMN_CHARS)) + _PADDING
+    for index, least in enumerate(widths):
+        left -= least + _PADDING
         if left < 0:
             return max(index, 1)
-    return len(names)
+    return len(widths)
 
 
 def _draw(
-    console: Console, title: str, names: Sequence[str], rows: Sequence[Sequence[str]], numeric: set[int]
+    console: Console,
+    title: str,
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numeric: set[int],
+    folding: bool = True,
 ) -> None:
     # no title of the table, which would be folded to its width
     console.print(Text(escape_controls(title), style="bold"))
     table = Table(box=box.SIMPLE_HEAD)
+    least = [0] * len(names) if folding else _least_widths(names, rows, numeric)
     for position, name in enumerate(names):
         side: Literal["left", "right"] = "right" if position in numeric else "left"
-        table.add_column(escape(_text(name)), justify=side, overflow="fold")
+        table.add_column(
+            escape(_text(name)),
+            justify=side,
+            overflow="fold" if folding or _has_sentence(rows, position) else "ellipsis",
+            no_wrap=position in numeric or not (folding or _has_sentence(rows, position)),
+            min_width=least[position],
+        )
     for row in rows:
-        table.add_row(*(escape(escape_controls(cell)) for cell in row))
+        table.add_row(*(Text(escape_controls(cell), style=_STYLES.get(cell, "")) for cell in row))
     console.print(table)
 
 
@@ -258,6 +294,11 @@ def _text(value: Any) -> str:
     return escape_controls(text.replace("\t", " ").replace("\n", " "))
 
 
+def _shown_as(name: str, value: Any) -> str:
+    """Return a value as text for a terminal: bytes as a size, numbers with their thousands apart."""
+    return size(value) if _is_size(name) and isinstance(value, int) else _shown(value)
+
+
 def _shown(value: Any) -> str:
     match value:
         case None:
@@ -265,7 +306,7 @@ def _shown(value: Any) -> str:
         case bool():
             return str(value).lower()
         case int():
-            return f"{value:,}" if abs(value) >= 10_000 else str(value)
+            return f"{value:,}"
         case datetime():
             return f"{value:%Y-%m-%d %H:%M:%S}" + ("Z" if value.utcoffset() == timedelta(0) else "")
         case _:

@@ -11,6 +11,7 @@ from spark_pages.cli import output
 from spark_pages.cli.arguments import (
     ColumnName,
     Json,
+    Limit,
     Profile,
     RowNumber,
     TableName,
@@ -58,13 +59,16 @@ def untag(url: Url, name: TagName, profile: Profile = None, json: Json = False) 
         output.say(f"{name} was version {version}")
 
 
-def tags(url: Url, profile: Profile = None, json: Json = False) -> None:
+def tags(url: Url, limit: Limit = 0, profile: Profile = None, json: Json = False) -> None:
     """List the tags and the versions that they name."""
-    found = [{"tag": name, "version": version} for name, version in open_stored(url, profile).tags().items()]
+    import pyarrow as pa
+
+    named = open_stored(url, profile).tags()
     if json:
-        output.print_json({"tags": {each["tag"]: each["version"] for each in found}})
-    else:
-        output.print_rows("Tags", ["tag", "version"], [list(each.values()) for each in found])
+        output.print_json({"tags": dict(list(named.items())[: limit or None])})
+        return
+    schema = pa.schema([("tag", pa.string()), ("version", pa.int64())])
+    output.print_list("Tags", pa.table([list(named), list(named.values())], schema=schema), limit)
 
 
 def restore(
@@ -117,6 +121,7 @@ def changes(
     values: Annotated[
         bool, typer.Option("--values", help="The changed rows of a table with their values.")
     ] = False,
+    limit: Limit = 0,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
@@ -126,19 +131,20 @@ def changes(
     if values:
         rows = store.changes(start, end, table, values=True).read_all()
         if json:
-            found = output.records_of(rows)
+            found = output.records_of(rows.slice(0, limit or None))
             output.print_json({"start_version": start, "end_version": end, "rows": found})
         else:
-            output.print_table(f"Changed rows of versions {start} to {end}", rows)
+            output.print_list(f"Changed rows of versions {start} to {end}", rows, limit)
         return
     found = store.changes(start, end, table, granularity.value)
     found = output.with_shown_ids(found)
     if json:
-        output.print_json({"start_version": start, "end_version": end, "changes": output.records_of(found)})
+        shown = output.records_of(found.slice(0, limit or None))
+        output.print_json({"start_version": start, "end_version": end, "changes": shown})
         return
     if granularity is Granularity.ROWS:
         found = found.drop_columns(["table_id", "field_id"])
-    output.print_table(f"Changes of versions {start} to {end}", found)
+    output.print_list(f"Changes of versions {start} to {end}", found, limit)
 
 
 def blame(
