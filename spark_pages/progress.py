@@ -83,10 +83,13 @@ class Phase:
         told = []
         if self.total:
             told.append(f"{units:,} of {max(self.total, units):,} {self.unit}")
-        elif units:
+        elif units or (self.total_bytes and self.unit):
             told.append(f"{units:,} {self.unit}")
+        if self.total_bytes:
+            told.append(f"{size(num_bytes)} of {size(self.total_bytes)}")
+        elif num_bytes:
+            told.append(size(num_bytes))
         if num_bytes:
-            told.append(size(num_bytes) + (f" of {size(self.total_bytes)}" if self.total_bytes else ""))
             told.append(f"{size(int(num_bytes / took_s))}/s")
         elif units:
             told.append(f"{units / took_s:,.1f} {self.unit}/s")

@@ -250,6 +250,19 @@ def test_more_than_was_expected_is_never_more_than_all() -> None:
     assert begun.figures().startswith("12 of 12 pages")
 
 
+@pytest.mark.parametrize(
+    ("begun", "expected"),
+    [
+        (Phase("writing", 0, "rows", 64 << 20), "0 rows, 0 B of 64.0 MiB"),
+        (Phase("writing", 400, "rows"), "0 of 400 rows"),
+        (Phase("writing", 0, "rows"), ""),
+        (Phase("writing", 0, "", 1 << 20), "0 B of 1.0 MiB"),
+    ],
+)
+def test_what_is_to_do_is_shown_before_any_of_it_is_done(begun: Phase, expected: str) -> None:
+    assert begun.figures() == expected
+
+
 def test_counts_outside_of_what_is_reported_go_nowhere() -> None:
     advance(5)
 
