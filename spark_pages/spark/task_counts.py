@@ -48,8 +48,8 @@ def following_jobs(spark: SparkSession, phase: Phase, side: Literal["input", "ou
 
     Notes
     -----
-    Executors report by their heartbeats, every ten seconds, and at the end of a task. A session of Spark
-    Connect has no context to ask, and shows nothing.
+    Executors report at the end of a task. A session of Spark Connect has no context to ask, and shows
+    nothing.
     """
     context = getattr(spark, "_sc", None)
     if context is None or not is_reporting():
