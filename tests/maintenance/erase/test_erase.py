@@ -18,6 +18,7 @@ from spark_pages.maintenance.erase.report import ErasureReport
 from spark_pages.maintenance.verify.faults import FaultKind
 from spark_pages.storage import open_object_store
 from spark_pages.store import Store
+from spark_pages.transaction import placement
 from tests.maintenance.erase.secrets import places_of
 from tests.maintenance.vacuum.stores import Clock, opened
 
@@ -287,3 +288,45 @@ def test_text_that_is_no_report_is_refused(text: str):
 def test_rows_or_a_condition_are_needed(given: dict):
     with pytest.raises(InvalidInputError, match="give rows or where"):
         few().erase("t", **given)
+
+
+def test_page_manifests_with_the_secret_go_too(monkeypatch: pytest.MonkeyPatch):
+    store = few()
+    monkeypatch.setattr(placement, "MANIFEST_PAGES", 2)
+    with store.transaction() as txn:
+        txn.append("t", rows(100, ROWS, HIDDEN))
+    monkeypatch.undo()
+
+    plan = store.erase("t", where=WHERE, retention=1)
+
+    assert places_of(SECRET.encode(), store.object_store) <= {each.key for each in plan.objects}
+    assert "manifest" in {each.kind for each in plan.objects}
+    assert plan.execute().done
+    assert places_of(SECRET.encode(), store.object_store) == set()
+
+
+def test_a_registered_page_file_is_kept_by_its_writer():
+    store = few()
+    with store.transaction() as txn:
+        txn.append("t", rows(100, ROWS, HIDDEN))
+    table = store.snapshot().table("t")
+    path = table.directory.chain("s").latest().disk_path
+    foreign = "imports/by-another.pages"
+    store.object_store.put(foreign, store.object_store.get(path))
+    register_copies(store, table, foreign)
+
+    report = store.erase("u", where=WHERE, retention=1).execute()
+
+    assert {(each.key, each.kept_by) for each in report.kept} == {
+        (foreign, "its writer registered it, and vacuum deletes no such file")
+    }
+
+
+def register_copies(store: Store, table: sp.Table, path: str) -> None:
+    """Register the pages of a table that lie in page files under another key, as table ``u``."""
+    with store.transaction() as txn:
+        txn.create_table("u", SCHEMA)
+        directory = txn.directory("u")
+        for column in SCHEMA.names:
+            for page in filter(lambda page: page.disk_path, table.directory.chain(column).pages):
+                directory.register_page(column, path, page.offset)
