@@ -11,7 +11,8 @@ SHELL := bash
 
 PYTHON ?= python3
 ARGS ?=
-WORKERS ?= 2
+# Tests at once: three in `make test`, which waits for servers, disks and the JVM; else two, or as many as you say.
+WORKERS ?=
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
@@ -45,17 +46,17 @@ demo: $(INSTALLED) ## Run the guided tour.
 	@$(BIN)/spark-pages demo $(ARGS)
 
 .PHONY: test
-test: $(INSTALLED) ## Run the tests of every rule, Spark included, two at a time (WORKERS=0: one).
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
+test: $(INSTALLED) ## Run the tests of every rule, Spark included, three at a time (WORKERS=0: one).
+	$(BIN)/python -m pytest -n $(or $(WORKERS),3) --dist worksteal -m "not slow" $(ARGS)
 
 .PHONY: test-slow
 test-slow: $(INSTALLED) ## Run what is slow by nature, and the property tests with all their examples.
 	SPARK_PAGES_TESTS=$${SPARK_PAGES_TESTS:-slow} \
-	    $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or hypothesis or sampled" $(ARGS)
+	    $(BIN)/python -m pytest -n $(or $(WORKERS),2) --dist worksteal -m "slow or hypothesis or sampled" $(ARGS)
 
 .PHONY: coverage
 coverage: $(INSTALLED) ## Say how many of the lines that all tests run `make test` runs, and how long both take.
-	$(BIN)/python -m tests.coverage --workers $(WORKERS) $(ARGS)
+	$(BIN)/python -m tests.coverage --workers $(or $(WORKERS),2) $(ARGS)
 
 .PHONY: quick
 quick: $(INSTALLED) ## Run the tests of `make test` that need no Java, in one process.
