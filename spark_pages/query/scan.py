@@ -121,7 +121,8 @@ def _jobs(
 ) -> Iterator[Callable[[], Window[Rows]]]:
     """One job for each window; each hands the pages that reach over its end to the next."""
     if not needed_columns(source, request):
-        rows = RowRanges.of(request.start, request.stop)
+        stop = request.stop if _holds_for_all(source, request) else request.start
+        rows = RowRanges.of(request.start, stop)
         yield lambda: (shape(_rows_of(source, request, rows, Reading(trace=trace)), request), None)
         return
     before: Callable[[], Held] | None = None
@@ -130,6 +131,14 @@ def _jobs(
         reading = Reading(request.admit, None if trace is None else ReadTrace(), before)
         yield partial(_read_window, source, request, shape, ranges, reading, after)
         before = after.result
+
+
+def _holds_for_all(source: RowReader, request: ScanRequest) -> bool:
+    """Whether a filter without columns, such as ``1 = 2``, holds; True without a filter."""
+    if request.parsed is None:
+        return True
+    one = pa.table({"row": number_column(np.zeros(1, np.int64), pa.int64())})
+    return bool(request.parsed.passing(one, show_name(source.definition)).num_rows)
 
 
 def tested_columns(source: RowReader, request: ScanRequest) -> Sequence[str]:
