@@ -1,7 +1,8 @@
 """Hit rate of point reads alone, and while a scan of ten times the cache runs beside them.
 
 Readers ask for pages as people do: a few of them most of the time (Zipf). The scan goes through all pages in
-order with ``admit=False``, as `Table.scan` does; for comparison another one is admitted to the caches.
+order with ``admit=False``, as `Table.scan` does: it may use free room of the compressed cache. For comparison
+another one is admitted to the caches.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def rows_of(count: int, reads: int) -> list[Row]:
         ("a scan beside, not admitted", False),
         ("a scan beside, admitted", True),
     ):
-        handler = PageHandler(store, CacheConfig(decoded_bytes=budget, compressed_bytes=0))
+        handler = PageHandler(store, CacheConfig(decoded_bytes=budget, compressed_bytes=budget // 4))
         hit_rate(handler, pages, order)
         stop = threading.Event()
         beside = threading.Thread(target=scan, args=(handler, pages, bool(admit), stop))

@@ -52,8 +52,8 @@ class ReadSystem(Protocol):
         """Rows in the order asked; gives how many."""
         ...
 
-    def scan(self, handle: Any) -> int:
-        """Every value of the table, batch by batch; gives the rows."""
+    def scan(self, handle: Any, columns: Columns) -> int:
+        """Every value of some columns, batch by batch; gives the rows."""
         ...
 
     def read(self, handle: Any, column: str, start: int, stop: int) -> int:
@@ -77,8 +77,8 @@ class SparkPages:
         store.close()
 
     def open(self, folder: Path) -> sp.Table:
-        # Others have the page cache of the kernel. What fits the decoded cache needs no second tier.
-        cache = sp.CacheConfig(decoded_bytes=ROOM_FOR_THE_TABLE, compressed_bytes=0)
+        # Others have the page cache of the kernel.
+        cache = sp.CacheConfig(decoded_bytes=ROOM_FOR_THE_TABLE, compressed_bytes=ROOM_FOR_THE_TABLE)
         return sp.open(str(folder), cache=cache).snapshot().table("t")
 
     def forget(self, handle: sp.Table) -> None:
@@ -87,8 +87,8 @@ class SparkPages:
     def take(self, handle: sp.Table, rows: NDArray[np.int64], columns: Columns) -> int:
         return int(handle.take(rows, columns).num_rows)
 
-    def scan(self, handle: sp.Table) -> int:
-        return sum(batch.num_rows for batch in handle.scan())
+    def scan(self, handle: sp.Table, columns: Columns) -> int:
+        return sum(batch.num_rows for batch in handle.scan(columns))
 
     def read(self, handle: sp.Table, column: str, start: int, stop: int) -> int:
         return int(handle.read([column], start, stop).num_rows)
@@ -116,8 +116,8 @@ class Lance:
     def take(self, handle: Any, rows: NDArray[np.int64], columns: Columns) -> int:
         return int(handle.take(rows, columns=columns).num_rows)
 
-    def scan(self, handle: Any) -> int:
-        return sum(batch.num_rows for batch in handle.to_batches())
+    def scan(self, handle: Any, columns: Columns) -> int:
+        return sum(batch.num_rows for batch in handle.to_batches(columns=columns))
 
     def read(self, handle: Any, column: str, start: int, stop: int) -> int:
         return int(handle.take(np.arange(start, stop), columns=[column]).num_rows)
@@ -150,8 +150,8 @@ class Parquet:
         of_row = np.searchsorted(groups, np.searchsorted(ends, rows, side="right"))
         return int(table.take(pa.array(rows - shift[of_row])).num_rows)
 
-    def scan(self, handle: pq.ParquetFile) -> int:
-        return int(handle.read().num_rows)
+    def scan(self, handle: pq.ParquetFile, columns: Columns) -> int:
+        return int(handle.read(columns=columns).num_rows)
 
     def read(self, handle: pq.ParquetFile, column: str, start: int, stop: int) -> int:
         return self.take(handle, np.arange(start, stop), [column])
@@ -183,9 +183,11 @@ class ArrowFile:
             table = pa.Table.from_batches([reader.get_batch(int(number)) for number in batches])
             return int(table.take(pa.array(which * IPC_BATCH_ROWS + rows % IPC_BATCH_ROWS)).num_rows)
 
-    def scan(self, handle: Path) -> int:
+    def scan(self, handle: Path, columns: Columns) -> int:
+        numbers = [SCHEMA.get_field_index(name) for name in columns] if columns else None
         with pa.memory_map(str(handle)) as source:
-            return int(pa.ipc.open_file(source).read_all().num_rows)
+            options = pa.ipc.IpcReadOptions(included_fields=numbers or [])
+            return int(pa.ipc.open_file(source, options=options).read_all().num_rows)
 
     def read(self, handle: Path, column: str, start: int, stop: int) -> int:
         return self.take(handle, np.arange(start, stop), [column])
@@ -233,8 +235,9 @@ class BareReads:
         self._fetch([(column, np.unique(np.searchsorted(column.ends, rows, "right"))) for column in asked])
         return len(rows)
 
-    def scan(self, handle: dict[str, BareColumn]) -> int:
-        self._fetch([(column, np.arange(len(column.ends))) for column in handle.values()])
+    def scan(self, handle: dict[str, BareColumn], columns: Columns) -> int:
+        wanted = [handle[name] for name in columns or handle]
+        self._fetch([(column, np.arange(len(column.ends))) for column in wanted])
         return int(next(iter(handle.values())).ends[-1])
 
     def read(self, handle: dict[str, BareColumn], column: str, start: int, stop: int) -> int:
