@@ -12,6 +12,8 @@ import pytest
 from tests.crash.every_request import WORK
 from tests.once import made_once
 
+LIMIT_S = 540
+pytestmark = pytest.mark.timeout(LIMIT_S + 60)
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -29,7 +31,7 @@ def sweep(folder: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=LIMIT_S,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

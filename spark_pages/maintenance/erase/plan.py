@@ -114,6 +114,10 @@ class ErasePlan:
         CommitConflictError
             If one of the rows was changed since the plan was made, or others replace the pages again and
             again. What was committed stays; plan again.
+        SnapshotExpiredError
+            If retention has passed the version of the plan; plan again.
+        TableNotFoundError
+            If the table was dropped.
 
         Notes
         -----
@@ -210,8 +214,9 @@ class _Erasure:
         for definition in snapshot.log.tables():
             if definition.table_id == self._table_id:
                 return snapshot.table_of(definition)
+        name = f"table {self._earlier.table!r}" if self._earlier else "the table"
         raise TableNotFoundError(
-            f"Cannot erase rows of table {self._table_id}: it was dropped.",
+            f"Cannot erase rows of {name}: it was dropped.",
             hint="Bring it back with `transaction.undrop_table`, or wait until vacuum has purged it.",
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -96,7 +96,7 @@ class RowTrace:
     telling: set[int] = field(default_factory=set)
     checkpoints: set[CheckpointRef] = field(default_factory=set)
 
-    def add(self, snapshot: LogSnapshot, fields: Sequence[int]) -> set[int]:
+    def add(self, snapshot: LogSnapshot, fields: Iterable[int]) -> set[int]:
         """Add the pages of a version that hold rows in some columns; return their ids."""
         found: set[int] = set()
         for field_id in fields:
@@ -173,10 +173,24 @@ def _listed(store: ObjectStore) -> set[CheckpointRef]:
     }
 
 
-def _columns(state: LogState, log: Log, table_id: int) -> list[int]:
-    """Return field ids that the table has had, up to a state."""
-    definition = next((each for each in log.open(state).tables() if each.table_id == table_id), None)
-    return list(range(1, definition.next_field_id)) if definition is not None else []
+def _columns(state: LogState, log: Log, table_id: int) -> Iterable[int]:
+    """Return field ids that the table may have had, up to a state; of a dropped one those with pages."""
+    shown = log.open(state)
+    definition = next((each for each in shown.tables() if each.table_id == table_id), None)
+    if definition is not None:
+        return range(1, definition.next_field_id)
+    found = {key[1] for key in state.edits if key[0] == table_id}
+    if shown.checkpoint is not None:
+        tree = shown.checkpoint.tree
+        parts = [part for level in shown.checkpoint.levels().values() for part in level]
+        nodes = [node for part in parts if _covers(part, table_id) for node in tree.part(part)]
+        for node in (each for each in nodes if _covers(each, table_id)):
+            found |= {key[1] for key, _, _ in tree.segment(node).chains() if key[0] == table_id}
+    return sorted(found - {LIVENESS})
+
+
+def _covers(node: Node, table_id: int) -> bool:
+    return node.first[0] <= table_id <= node.last[0]
 
 
 def _follow(trace: RowTrace, commit: Commit, opened: partial[LogSnapshot]) -> None:
@@ -298,7 +312,7 @@ def _of_checkpoints(trace: RowTrace, holding: set[int], log: Log, runtime: Runti
         with suppress(DamageError):  # which `verify` reports
             segments |= walker.remaining([ref]).segments
     for key, node in segments.items():
-        if not node.first[0] <= trace.table_id <= node.last[0]:
+        if not _covers(node, trace.table_id):
             continue
         try:
             segment = tree.segment(node)

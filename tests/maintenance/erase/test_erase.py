@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-from spark_pages.errors import CommitConflictError, InvalidInputError
+from spark_pages.errors import CommitConflictError, InvalidInputError, TableNotFoundError
 from spark_pages.io import CacheConfig
 from spark_pages.maintenance.erase.report import ErasureReport
 from spark_pages.maintenance.verify.faults import FaultKind
@@ -288,6 +288,17 @@ def test_text_that_is_no_report_is_refused(text: str):
 def test_rows_or_a_condition_are_needed(given: dict):
     with pytest.raises(InvalidInputError, match="give rows or where"):
         few().erase("t", **given)
+
+
+def test_the_proof_finds_rows_of_a_table_that_was_dropped_since():
+    store = few()
+    report = store.erase("t", where=WHERE).execute()
+    with store.transaction() as txn:
+        txn.drop_table("t")
+
+    assert not store.verify("none", erased=report).ok
+    with pytest.raises(TableNotFoundError, match="Cannot erase rows of table 't': it was dropped"):
+        store.resume_erase(report)
 
 
 def test_page_manifests_with_the_secret_go_too(monkeypatch: pytest.MonkeyPatch):
