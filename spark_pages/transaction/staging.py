@@ -158,7 +158,7 @@ def are_few_rows(state: TransactionState) -> bool:
     """Return whether all that is staged are a few waiting rows: to prepare them takes no request."""
     staged = state.staged
     columns = [column for ingest in staged.appends.values() for column in ingest.columns]
-    if state.updates or staged.splices or any(column.splice.pages for column in columns):
+    if state.updates or staged.deleted or staged.splices or any(each.splice.pages for each in columns):
         return False
     if any(key_columns(ingest.definition) for ingest in staged.appends.values()):
         return False

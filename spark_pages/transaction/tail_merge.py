@@ -270,7 +270,8 @@ def plan_tail_merge(state: TransactionState) -> TailMerge | None:
     base, staged = state.base, state.staged
     most_bytes = tail_page_bytes(base.state.properties)
     ingests = [each for table_id, each in staged.appends.items() if not is_temporary(table_id)]
-    if not most_bytes or not ingests or staged.splices or staged.written or state.updates or staged.ddl:
+    more = (staged.splices, staged.written, staged.deleted, state.updates, staged.ddl)
+    if not most_bytes or not ingests or any(more):
         return None
     if any(column.splice.pages for ingest in ingests for column in ingest.columns):
         return None

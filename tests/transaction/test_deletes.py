@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import spark_pages as sp
 from spark_pages.errors import (
     CommitConflictError,
     ConstraintError,
@@ -305,3 +307,18 @@ def test_a_scan_gives_the_numbers_of_the_rows():
 
     assert found.to_pydict() == {"n": [2, 3], "_row": [2, 3]}
     assert found.schema.field("_row").type == pa.uint64()
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_deletes_beside_a_few_appended_rows_that_could_join_a_tail_stay(others: int) -> None:
+    store = sp.create(f"memory://{uuid4().hex}")
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("n", pa.int64()), ("x", pa.float64())]))
+        txn.append("t", {"n": range(10)})
+    txn = store.transaction()
+    txn.delete("t", [0, 1, 2])
+    txn.append("t", {"n": [20]})
+    for _ in range(others):
+        store.append("t", {"n": [30]})
+    txn.commit()
+    assert store.snapshot().table("t").row_numbers().tolist() == list(range(3, 11 + others))
