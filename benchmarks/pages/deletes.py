@@ -208,7 +208,7 @@ def _write(url: str, kind: str, number: int, rows: int, commits: int, ready: Any
     store = sp.open(url)
     store._objects = _slow(store.object_store)
     store = sp.Store(store._objects)
-    own = np.arange(number, rows, PROCESSES)
+    own = np.random.default_rng(number).permutation(np.arange(number, rows, PROCESSES))
     ready.wait()
     begin, failed = time.perf_counter(), 0
     for turn in range(commits):
@@ -239,7 +239,7 @@ def writers(folder: Path, commits: int) -> Iterator[str]:
     rates = {}
     context = multiprocessing.get_context("spawn")
     for kind in ("append", "delete and update"):
-        url, rows = str(folder / kind.replace(" ", "-")), 80_000
+        url, rows = str(folder / kind.replace(" ", "-")), 1_000_000
         sp.create(url, properties=QUIET).append(
             "t", pa.table({"k": np.arange(rows), "v": np.zeros(rows, np.int64)}), create=True
         )
