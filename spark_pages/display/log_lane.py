@@ -1,4 +1,4 @@
-"""The log lane: commits on a time axis, rebases as arcs, checkpoints below.
+"""The log lane: commits in their order, rebases as arcs, checkpoints below.
 
 A commit is a dot; those that fall on one spot are piled up. Where a pile would be too high, there are bars
 instead, so that a log of any length gives a picture of one size.
@@ -79,7 +79,7 @@ def log_lane(title: str, log: LoggedTransactions) -> Picture:
     if not n:
         canvas.text(0, 40, "nothing was committed")
         return canvas.finish(50)
-    spots = _spots(log.times_us)
+    spots = _spots(n)
     arcs = rebased[np.argsort(log.read_versions[rebased] - log.versions[rebased], kind="stable")][:MOST_ARCS]
     piled = np.bincount(spots)
     dots = int(piled.max()) <= _PILE
@@ -99,14 +99,12 @@ def log_lane(title: str, log: LoggedTransactions) -> Picture:
     return canvas.finish(canvas.legend(y + 10, keys))
 
 
-def _spots(times_us: NDArray[np.int64]) -> NDArray[np.int64]:
-    """On which spot of the axis each time is."""
-    passed = np.maximum(times_us - times_us[0], 0).astype(np.float64)
-    span = float(passed.max())
-    if span <= 0:
-        return np.full(len(passed), WIDTH // 2 // _SPOT, np.int64)
-    pixels: NDArray[np.float64] = passed / span * (WIDTH - 2 * _SIDE - _SPOT) + _SIDE
-    return (pixels // _SPOT).astype(np.int64)
+def _spots(count: int) -> NDArray[np.int64]:
+    """On which spot of the axis each transaction is: as far from the one before as from the one behind."""
+    room = (WIDTH - 2 * _SIDE) // _SPOT
+    places = np.arange(count) * min(4.0, room / max(count, 1))
+    spots: NDArray[np.int64] = np.minimum(places, room - 1).astype(np.int64) + 1
+    return spots
 
 
 def _centre(spot: int) -> float:
@@ -206,8 +204,8 @@ def _draw_checkpoints(canvas: Canvas, log: LoggedTransactions, spots: NDArray[np
 def _draw_times(canvas: Canvas, times_us: NDArray[np.int64], y: float) -> float:
     first, last = int(times_us[0]), int(times_us[-1])
     precise = last - first < 10_000_000
-    canvas.text(0, y + 14, f"{moment(first, precise)} UTC", small=True)
+    words = f"{moment(first, precise)} UTC"
     if last > first:
-        canvas.text(WIDTH / 2, y + 14, f"in {seconds((last - first) / 1e6)}", anchor="middle", small=True)
-        canvas.text(WIDTH, y + 14, f"{moment(last, precise)} UTC", anchor="end", small=True)
+        words += f" to {moment(last, precise)} UTC, in {seconds((last - first) / 1e6)}"
+    canvas.text(0, y + 14, words, small=True)
     return y + 18

@@ -23,6 +23,7 @@ from spark_pages.pictures.charts import (
     newest_checkpoint,
     waterfall,
 )
+from spark_pages.pictures.health import health, stored_bytes
 from spark_pages.query.table import Table
 from spark_pages.store import Store
 
@@ -54,14 +55,17 @@ def report_page(store: Store) -> Markup:
     Notes
     -----
     Writes nothing. Reads at most `MOST_TRANSACTIONS` commits, the newest, descriptors of at most
-    `MOST_TABLES` tables and `MOST_COLUMNS` columns of each, and `_ROWS` rows of the largest table. What
-    cannot be read is told in its place on the page.
+    `MOST_TABLES` tables, of columns with at most `MOST_PAGES` pages, and `_ROWS` rows of the largest
+    table. What cannot be read is told in its place on the page.
     """
     snapshot = store.snapshot()
     history = store.history(MOST_TRANSACTIONS)
     names = snapshot.tables()
     tables = [snapshot.table(name) for name in names[:MOST_TABLES]]
     sections = [
+        _section(
+            "Is the store in order?", lambda: health(store, tables, newest_checkpoint(store), MOST_PAGES)
+        ),
         _section(
             "The log",
             lambda: joined(log_of("commits", history, newest_checkpoint(store)).inline, _commits(history)),
@@ -102,11 +106,12 @@ def _overview(tables: list[Table], more: int) -> Markup:
             each.name,
             each.num_rows,
             len(each.columns),
-            sum(_chain(each, name).num_pages for name in _some(each)),
+            sum(_chain(each, name).num_pages for name in each.columns),
+            stored_bytes(each, MOST_PAGES),
         ]
         for each in tables
     ]
-    return table(["table", "rows", "columns", f"pages of {MOST_COLUMNS} columns"], rows, more)
+    return table(["table", "rows", "columns", "pages", "bytes"], rows, more, ["bytes"])
 
 
 def _table(store: Store, shown: Table) -> Markup:

@@ -62,6 +62,7 @@ def test_the_report_shows_log_tables_chains_compaction_requests_and_caches(
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
     heads = re.findall(r"<h2>(.*?)</h2>", page)
     assert heads == [
+        "Is the store in order?",
         "The log",
         "Tables",
         "Table empty",

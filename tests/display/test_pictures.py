@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -157,6 +158,17 @@ def test_each_transaction_is_a_dot_in_the_colour_of_its_kind():
     fills = [attributes["fill"] for name, attributes in elements(picture.svg).found if name == "circle"]
     assert len(fills) == 4
     assert len(set(fills)) == 3
+
+
+def test_commits_are_apart_by_their_order_and_not_by_their_times() -> None:
+    late = log(6)
+    spread = LoggedTransactions(
+        late.versions, late.read_versions, np.array([0, 1, 2, 3, 4, 10**12]), late.kinds, late.checkpoints
+    )
+
+    centres = [float(each) for each in re.findall(r'cx="([\d.]+)"', log_lane("log", spread).svg)]
+
+    assert len(set(np.diff(centres[:6]).round(3).tolist())) == 1
 
 
 def test_a_rebase_is_an_arc_and_an_ordinary_commit_is_none():
