@@ -219,3 +219,14 @@ def test_an_empty_range_has_columns_and_no_rows():
     found = store.changes(2, store.snapshot().version, "t", values=True).read_all()
 
     assert (found.num_rows, found.column_names) == (0, ["_change", "_row", "_version", "_timestamp", "n"])
+
+
+def test_a_query_reads_the_feed_where_it_is_registered():
+    store = ten()
+    version = delete(store, 2, 3)
+    connection = store.snapshot().duckdb()
+
+    connection.register("feed", store.changes(version, version, "t", values=True))
+
+    found = connection.execute("SELECT _change, count(*), sum(n) FROM feed GROUP BY ALL").fetchall()
+    assert found == [("delete", 2, 5)]
