@@ -100,7 +100,7 @@ class BloomReader:
         return possible
 
     def _blooms(self, places: list[Place], spent: ReadCounts) -> list[bytes]:
-        """The filters; an empty one in place of one that is damaged."""
+        """Read the filters; a damaged one becomes an empty one."""
         found = self._kept.get_many(places)
         spent.bloom_hits += len(found)
         by_path: dict[str, list[Place]] = {}

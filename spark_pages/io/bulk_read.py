@@ -38,7 +38,7 @@ _MOST_BYTES = 1 << 31
 def read_numbers(
     runs: Sequence[tuple[PageRun, pa.DataType]], reader: PageReader, load: Load
 ) -> Iterator[pa.Array | None]:
-    """The values of each run, in order; None for a run that is to be read in the general way.
+    """Iterate over the values of each run, in order; None for a run that needs the general path.
 
     Parameters
     ----------
@@ -117,11 +117,11 @@ class _NumberRun:
         return not self._lacking
 
     def spans(self) -> list[ReadRange]:
-        """What is to be read."""
+        """Return the ranges to read."""
         return plan_spans(self._keys, LOCAL_SPAN_BYTES)
 
     def place_pages(self, read: Read) -> None:
-        """Some of the pages are in their place. They are not looked at any more after that."""
+        """Put pages that were read into their place, validated."""
         keys, packed = packed_pages(read)
         self._lacking -= len(keys)
         if self._is_odd:
@@ -131,7 +131,7 @@ class _NumberRun:
             self._place(keys[first:stop], packed[first:stop])
 
     def array(self) -> pa.Array | None:
-        """The values of all pages, once they were there; None if one of them was of another kind."""
+        """Return the values of all pages once they are placed; None if one was of another kind."""
         if self._is_odd:
             return None
         rows = self._ends[-1]

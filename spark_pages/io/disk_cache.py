@@ -96,7 +96,7 @@ class DiskCache:
         return None
 
     def put(self, key: PageKey, packed: memoryview) -> None:
-        """The page is kept, if the disk takes it and it is not larger than a folder may be.
+        """Store the page, if the disk accepts it and it fits a folder.
 
         Notes
         -----
@@ -124,7 +124,7 @@ class DiskCache:
                         os.unlink(temporary, dir_fd=folder)
 
     def drop(self, key: PageKey) -> None:
-        """The page is not kept any more."""
+        """Remove the page."""
         shard, path = self._place(key)
         with suppress(OSError), self._opened(shard) as folder:
             os.unlink(os.path.basename(path), dir_fd=folder)
@@ -151,7 +151,7 @@ class DiskCache:
 
     @contextmanager
     def _opened(self, shard: int, make: bool = False) -> Iterator[int]:
-        """A descriptor of a folder of the cache, in which no link is followed."""
+        """Open a folder of the cache without following links."""
         parts = [self._version, f"{shard:02x}"]
         try:
             folder = open_folder(self._base, parts)
@@ -175,7 +175,7 @@ class DiskCache:
             os.close(above)
 
     def _evict_for(self, shard: int, size: int) -> None:
-        """The folder has room for so many bytes more, as far as is known."""
+        """Make room in the folder, as far as its size is known."""
         with self._lock:
             written = self._written.get(shard)
             due = written is None or (written + size) * _RESCAN > self._shard_bytes

@@ -57,7 +57,7 @@ class BufferPool:
         self._free: list[memoryview] = []
 
     def acquire(self) -> memoryview:
-        """A room that nobody else has; it holds anything. The disk takes from where it is."""
+        """Return a buffer that no other writer has, with arbitrary content, aligned for the disk."""
         try:
             return self._free.pop()
         except IndexError:
@@ -105,7 +105,7 @@ class PageFileWriter:
         return self._size
 
     def add(self, page: EncodedPage) -> int:
-        """The offset at which `page` will lie, a multiple of ``PAGE_ALIGNMENT``.
+        """Add a page, and return its offset, a multiple of ``PAGE_ALIGNMENT``.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class PageFileWriter:
         return offset
 
     def add_blooms(self, blooms: Sequence[bytes]) -> list[int]:
-        """The offsets at which bloom filters will lie, one right behind the other.
+        """Add bloom filters one after another, and return their offsets.
 
         Notes
         -----
@@ -159,7 +159,7 @@ class PageFileWriter:
         return self._size
 
     def _put(self, data: bytes | memoryview, padding: int) -> None:
-        """The data and so many zeros are what the object holds next."""
+        """Write data and so many zeros next."""
         room = self._room
         if room is not None and self._size + len(data) + padding > len(room):
             self._parts, self._room = [room[: self._size]], None

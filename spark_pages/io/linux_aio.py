@@ -193,7 +193,7 @@ class _AioBatch:
         return len(self._spans)
 
     def collect(self, files: Mapping[str, LocalFile]) -> Iterator[list[tuple[ReadRange, memoryview]]]:
-        """The spans submitted with their bytes, together but for those that have to be read again."""
+        """Iterate over the submitted spans with their bytes, together except those to be read again."""
         results = self._cached | self.wait_all()
         together: list[tuple[ReadRange, memoryview]] = []
         for index, span in enumerate(self._spans):
@@ -257,7 +257,7 @@ class _AioBatch:
 
 
 def open_queue(memory: memoryview) -> ReadQueue | None:
-    """A queue for this thread that reads into `memory`; None where the system has none for it."""
+    """Open a queue for this thread that reads into `memory`; None if the system has none."""
     try:
         return ReadQueue(memory)
     except OSError:
@@ -265,7 +265,7 @@ def open_queue(memory: memoryview) -> ReadQueue | None:
 
 
 def _context() -> int:
-    """A context for `WAVE_READS` reads, of this process."""
+    """Return a context of this process for `WAVE_READS` reads."""
     with suppress(IndexError):
         while True:
             pid, context = _spare.pop()

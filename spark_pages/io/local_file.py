@@ -78,7 +78,7 @@ class LocalFile:
         return self._alignment == PAGE_ALIGNMENT
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """Return the descriptor."""
         return self._descriptor
 
     def is_current(self) -> bool:
@@ -146,7 +146,7 @@ class LocalFile:
             return False
 
     def close(self) -> None:
-        """The file is closed; it must not be read any more."""
+        """Close the file."""
         for descriptor in (self._descriptor, self._buffered):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -221,7 +221,7 @@ class OpenFiles:
 
     @contextmanager
     def lease(self, key: str) -> Iterator[LocalFile | None]:
-        """The open file of an object while the block runs; None if the object is not on a local disk.
+        """Lend the open file of an object during the block; None if it is not on a local disk.
 
         Raises
         ------
@@ -251,7 +251,7 @@ class OpenFiles:
                 file.close()
 
     def forget(self, keys: Iterable[str]) -> None:
-        """These objects are not held open; one that is being read is closed after that."""
+        """Close the files of these objects, after running reads."""
         with self._lock:
             gone = [self._files.pop(key) for key in keys if key in self._files]
             idle = [file for file in gone if not file.users]
@@ -308,7 +308,7 @@ class OpenFiles:
             ) from error
 
     def _keep(self, key: str, file: LocalFile) -> LocalFile:
-        """The file to use for a key: the one given, or the one that another thread has opened meanwhile."""
+        """Return the file for a key: the one given, or the one that another thread opened meanwhile."""
         with self._lock:
             other = self._files.get(key)
             kept = file if other is None else other
@@ -332,7 +332,7 @@ def aligned_memory(length: int) -> memoryview:
 
 
 def huge_memory(length: int) -> memoryview:
-    """The same in huge pages where the system has them, for memory that is read into again and again.
+    """Allocate aligned memory in huge pages if possible, for repeated reads.
 
     Notes
     -----
@@ -349,7 +349,7 @@ def huge_memory(length: int) -> memoryview:
 
 
 def _open(path: str) -> tuple[int, bool]:
-    """A descriptor, and whether it reads past the page cache."""
+    """Open a file, and return whether it bypasses the page cache of the system."""
     if O_DIRECT:
         try:
             return os.open(path, _FLAGS | O_DIRECT), True
@@ -395,7 +395,7 @@ _statx = _bind_statx() if os.name == "posix" else None
 
 
 def find_alignment(descriptor: int, size_bytes: int) -> int:
-    """What offset, length and memory of a read with O_DIRECT must be multiples of.
+    """Return the alignment of offset, length and memory for reads with O_DIRECT.
 
     Parameters
     ----------
@@ -425,7 +425,7 @@ def find_alignment(descriptor: int, size_bytes: int) -> int:
 
 
 def _statx_alignment(descriptor: int) -> int | None:
-    """What the kernel says; None where it does not."""
+    """Return the alignment that the kernel reports, or None."""
     if _statx is None:
         return None
     answer = ctypes.create_string_buffer(_STATX_BYTES)
@@ -438,7 +438,7 @@ def _statx_alignment(descriptor: int) -> int | None:
 
 
 def _probe_alignment(descriptor: int, size_bytes: int) -> int:
-    """The smallest alignment with which the file can be read."""
+    """Find the smallest alignment with which the file can be read."""
     if not size_bytes:
         return PAGE_ALIGNMENT
     with mmap.mmap(-1, _TRIED[-1]) as memory, memoryview(memory) as view:

@@ -43,7 +43,7 @@ class LocalRangeReader:
         self._tools = ReadBufferPool(processors())
 
     def read(self, spans: Sequence[ReadRange], pending: PendingLoad) -> Iterator[Read]:
-        """The spans of a job, one part of `split`, in order.
+        """Read the spans of a job, one part of `split`, in order.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class LocalRangeReader:
     def _lease(
         self, spans: Sequence[ReadRange], leases: ExitStack, pending: PendingLoad
     ) -> dict[str, LocalFile]:
-        """The files of some spans, open as long as `leases` is."""
+        """Open the files of spans for as long as `leases` is open."""
         files: dict[str, LocalFile] = {}
         for path in dict.fromkeys(span.path for span in spans):
             try:
@@ -109,7 +109,7 @@ class LocalRangeReader:
 
 
 def split(spans: Sequence[ReadRange], most: int) -> list[list[ReadRange]]:
-    """The spans in order, no more than so many together, and of no more than `_FILES_OF_A_JOB` files."""
+    """Split spans into parts of at most so many spans and `_FILES_OF_A_JOB` files."""
     found: list[list[ReadRange]] = []
     paths: set[str] = set()
     for span in spans:
@@ -194,7 +194,7 @@ class ReadBuffers:
         return self._queue is None or self._queue.is_reusable
 
     def queue(self) -> ReadQueue | None:
-        """The queue, or None where the system has none."""
+        """Return the queue, or None if the system has none."""
         if self._queue is None and not self._is_refused:
             self._queue = open_queue(self.memory())
             self._is_refused = self._queue is None
@@ -208,7 +208,7 @@ class ReadBuffers:
 
     @contextmanager
     def enlarged(self, memory_bytes: int) -> Iterator[None]:
-        """It has so much memory while the block runs; the queue stays, which takes long to open and close."""
+        """Enlarge the memory during the block; the queue stays, because opening it is slow."""
         usual = self.memory()
         queue, self._memory = self.queue(), huge_memory(memory_bytes)
         if queue is not None:
@@ -241,7 +241,7 @@ class ReadBufferPool:
 
     @contextmanager
     def lend(self) -> Iterator[ReadBuffers]:
-        """A tool that no other thread has while the block runs; nor later, if it is not sound then."""
+        """Lend read buffers to one thread during the block; broken ones are not lent again."""
         try:
             tool = self._idle.pop()
         except IndexError:
@@ -254,7 +254,7 @@ class ReadBufferPool:
 
     @contextmanager
     def lend_limited(self) -> Iterator[ReadBuffers]:
-        """The same, once there are turns left."""
+        """Wait for a turn, and lend read buffers during the block."""
         with self._turns, self.lend() as tool:
             yield tool
 

@@ -103,7 +103,7 @@ class PageCache:
             return self._budgets.compressed.free_bytes
 
     def hit(self, key: PageKey) -> pa.RecordBatch | None:
-        """The decoded page, now the most recently used; None if the decoded cache does not have it."""
+        """Return the decoded page and mark it as used last; None if the decoded cache does not have it."""
         with self._budgets.decoded.lock:
             page = self._decoded.entries.get(key)
             if page is None:
@@ -132,7 +132,7 @@ class PageCache:
             return found.packed, found.block is None
 
     def lookup(self, keys: Iterable[PageKey], pending: PendingLoad, touch: bool) -> CacheLookup:
-        """What is there of each page; the pending load takes on those that nobody has decoded or is loading.
+        """Look pages up; the pending load takes those that are neither cached nor loading.
 
         Parameters
         ----------
@@ -214,8 +214,7 @@ class PageCache:
             return self._compressed.evictions - before
 
     def pin(self, keys: Iterable[PageKey]) -> None:
-        """The pages stay in the decoded cache from now on, or from when they come, until `unpin`; pins are
-        counted.
+        """Pin pages in the decoded cache, also before they arrive, until `unpin`; pins are counted.
 
         Notes
         -----

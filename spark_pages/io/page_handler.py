@@ -58,8 +58,7 @@ def _check_trace(trace: object) -> None:
 
 @guarded("get_page", "pinned", "read_numbers", "may_hold", "is_local")
 class PageHandler:
-    """Materialises pages: from the decoded cache, else from the compressed cache, else from the disk cache,
-    else from storage.
+    """Reader of pages: from the decoded, the compressed or the disk cache, or from storage.
 
     Parameters
     ----------
@@ -117,7 +116,7 @@ class PageHandler:
     def get_page(
         self, page: PageDescriptor, *, admit: bool = True, trace: ReadTrace | None = None
     ) -> pa.RecordBatch:
-        """The entries of one page; see `get_pages`.
+        """Read one page; see `get_pages`.
 
         Notes
         -----
@@ -137,7 +136,7 @@ class PageHandler:
     def get_pages(
         self, pages: Sequence[PageDescriptor], *, admit: bool = True, trace: ReadTrace | None = None
     ) -> list[pa.RecordBatch]:
-        """The entries of every page, in the order asked.
+        """Read pages, in the given order.
 
         Parameters
         ----------
@@ -190,7 +189,7 @@ class PageHandler:
         trace: ReadTrace | None = None,
         whole: bool = False,
     ) -> list[list[pa.Array | LazyPage]]:
-        """The column ``data`` of every page of some runs, run by run, fetched together; see `get_pages`.
+        """Read the column ``data`` of every page of runs, run by run, in one fetch; see `get_pages`.
 
         Returns
         -------
@@ -222,7 +221,7 @@ class PageHandler:
         return [_values_of(run, each, whole) for run, each in zip(runs, found, strict=True)]
 
     def read_numbers(self, runs: Sequence[tuple[PageRun, pa.DataType]]) -> Iterator[pa.Array | None]:
-        """The values of each run as one array, read while the caller works on the one before.
+        """Read each run as one array, the next run while the caller works on the current one.
 
         For who reads each page once: the caches are not asked, and hold nothing of it afterwards.
 
@@ -245,7 +244,7 @@ class PageHandler:
                 live.total.add(_counted(load))
 
     def estimate_reads(self, run: PageRun, *, some: bool = False) -> CacheStats:
-        """What `get_values` of the run would take now: hits, misses, requests, bytes. Nothing is loaded.
+        """Estimate what `get_values` would take now: hits, misses, requests, bytes. Loads nothing.
 
         Parameters
         ----------
@@ -297,7 +296,7 @@ class PageHandler:
     def pinned(
         self, pages: Sequence[PageDescriptor], *, trace: ReadTrace | None = None
     ) -> Iterator[list[pa.RecordBatch]]:
-        """The entries of every page, which stay in the decoded cache while the block runs.
+        """Read pages, and pin them in the decoded cache during the block.
 
         For work that comes back to the same pages while other calls load many. Pins are counted: a page stays
         until the last of them is gone, also if it is forgotten meanwhile. Pages that do not fit the budget
@@ -326,7 +325,7 @@ class PageHandler:
         return live.cache.forget(frozenset(names))
 
     def stats(self) -> CacheStats:
-        """What this process has asked of the handler so far, and what its caches hold."""
+        """Return the counts of this handler so far, and the content of its caches."""
         live = self._live()
         held = live.cache.counts()
         total = live.total
@@ -367,7 +366,7 @@ class PageHandler:
             live.reader.clear_disk()
 
     def close(self) -> None:
-        """The caches are empty, no file is open, no thread of this handler is left; it may be used again."""
+        """Empty the caches, close files and end threads; the handler may be used again."""
         self.clear()
         live = self._live()
         live.reader.close()
@@ -400,7 +399,7 @@ class PageHandler:
     def _get_or_load(
         self, wanted: Mapping[PageKey, object], loose: Mapping[PageKey, PageDescriptor], admit: bool
     ) -> tuple[dict[PageKey, pa.RecordBatch | LazyPage], ReadCounts]:
-        """The payload of every page wanted, and what that took.
+        """Return the payload of every page, and the counts.
 
         Parameters
         ----------
@@ -463,7 +462,7 @@ class PageHandler:
         admit: bool,
         ready: dict[PageKey, pa.RecordBatch | LazyPage],
     ) -> ReadCounts:
-        """What other calls were loading is ready; what they gave up is loaded here. Gives what that took."""
+        """Wait for pages that other calls load, load those that they gave up, and return the counts."""
         groups: dict[int, tuple[PendingLoad, list[PageKey]]] = {}
         for key, pending in awaited.items():
             groups.setdefault(id(pending), (pending, []))[1].append(key)
@@ -521,7 +520,7 @@ class PageHandler:
 def _values_of(
     run: PageRun, found: list[pa.RecordBatch | LazyPage], whole: bool
 ) -> list[pa.Array | LazyPage]:
-    """The values of the pages of a run, as many as each shows."""
+    """Return the values of the pages of a run, as many as each page shows."""
     if not found:
         return []
     values = [page if whole or isinstance(page, LazyPage) else page.column(0) for page in found]
@@ -534,7 +533,7 @@ def _values_of(
 
 
 def _counted(load: Load) -> ReadCounts:
-    """What has been read for a call so far."""
+    """Return the counts of a call so far."""
     counts = ReadCounts()
     for each in load.tally:
         counts.add(each)
@@ -542,7 +541,7 @@ def _counted(load: Load) -> ReadCounts:
 
 
 def _load_loose(key: PageKey, page: PageDescriptor, pending: PendingLoad) -> None:
-    """A page that is in no file is in the pending load."""
+    """Decode a page that is in no file into the pending load."""
     try:
         batch = decode_detached(page)
     except SparkPagesError as error:

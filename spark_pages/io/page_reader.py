@@ -172,7 +172,7 @@ class PageReader:
         return self._is_local
 
     def estimate_requests(self, keys: Sequence[PageKey]) -> tuple[int, int]:
-        """The requests and bytes that `load` of these pages would take, were none in the disk cache."""
+        """Estimate the requests and bytes of `load` for these pages with an empty disk cache."""
         if not keys:
             return 0, 0
         local = self.is_local(keys[0][0])
@@ -184,7 +184,7 @@ class PageReader:
         return len(spans), sum(span.used_stop - span.start for span in spans)
 
     def estimate_most_requests(self, keys: Sequence[PageKey]) -> tuple[int, int]:
-        """The requests and bytes that `load` of some of these pages would take at most, whichever these are.
+        """Estimate the most requests and bytes that `load` of some of these pages takes.
 
         They may be loaded in two parts, each of neighbours.
         """
@@ -254,7 +254,7 @@ class PageReader:
                     load.keep_spare(span, view, owned=False)
 
     def _checked(self, read: Iterator[Read], load: Load) -> Generator[Read, None, None]:
-        """What was read, counted, and its padding looked at."""
+        """Count a read, and verify its padding."""
         counts = ReadCounts()
         try:
             for together in read:
@@ -360,7 +360,7 @@ class PageReader:
 
 
 def packed_pages(read: Read) -> tuple[list[PageKey], list[memoryview]]:
-    """The pages of some spans, and header and payload of each."""
+    """Return the pages of spans, each with its header and payload."""
     keys = [key for span, _ in read for key in span.keys]
     packed: list[memoryview] = []
     for span, view in read:
@@ -376,7 +376,7 @@ def decode_into(
     owned: bool,
     reread: Callable[[PageKey], memoryview] | None = None,
 ) -> None:
-    """The pages are in the pending load, every byte of them checked.
+    """Verify and decode pages into the pending load.
 
     Parameters
     ----------
@@ -428,7 +428,7 @@ def _decode_or_reread(
 
 
 def decode_loaded(key: PageKey, packed: memoryview, keep: bool, owned: bool) -> LoadedPage:
-    """The page as it goes into the caches, every byte of it checked.
+    """Verify and decode a page for the caches.
 
     Parameters
     ----------
@@ -454,7 +454,7 @@ def decode_loaded(key: PageKey, packed: memoryview, keep: bool, owned: bool) -> 
 
 
 def _loaded(page: pa.RecordBatch | LazyPage, packed: memoryview, keep: bool) -> LoadedPage:
-    """A page with what it costs to keep it."""
+    """Return a page with the memory that it takes in a cache."""
     if isinstance(page, LazyPage) and len(page.block.where) > 1:  # not apart: it shares nothing of `packed`
         return LoadedPage(page, page.block.memory_bytes + ENTRY_OVERHEAD_BYTES, None)
     shared, size = footprint(packed)

@@ -155,7 +155,7 @@ class ReadCounts:
     bloom_bytes: int = 0
 
     def add(self, other: ReadCounts) -> None:
-        """What the other counts is counted here too."""
+        """Add other counts."""
         check_kind(other, ReadCounts, "other", "a ReadTrace")
         self.decoded_hits += other.decoded_hits
         self.compressed_hits += other.compressed_hits
@@ -210,7 +210,7 @@ class ReadTrace(ReadCounts):
         )
 
     def merge(self, other: ReadTrace) -> None:
-        """The counts of another trace are part of this one."""
+        """Add the counts of another trace."""
         check_kind(other, ReadTrace, "other", "a ReadTrace")
         self.page_ids.extend(other.page_ids)
         for each in fields(self):

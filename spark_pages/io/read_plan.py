@@ -144,7 +144,7 @@ def most_bytes(spans: Sequence[ReadRange], gap_bytes: int | None) -> int:
 
 
 def _affordable(spans: Sequence[ReadRange], gaps: Sequence[int | None]) -> set[int]:
-    """The smallest gaps that together stay within the waste allowed."""
+    """Choose the smallest gaps that together stay within the allowed waste."""
     asked = sum(key[3] for span in spans for key in span.keys)
     left = asked * (1 + WASTE) - sum(span.used_stop - span.start for span in spans)
     chosen = set()

@@ -43,7 +43,7 @@ class LoadedPage:
         return batch
 
     def detach(self) -> None:
-        """It shares no memory with the pages that it was read with, so that it can be kept without them."""
+        """Copy the page out of the memory that it shares with the pages it was read with."""
         if isinstance(self.content, LazyPage):
             self.content = self.content.alone()
 
@@ -115,14 +115,14 @@ class PendingLoad:
             self._changed = threading.Condition()
 
     def complete(self, key: PageKey, page: LoadedPage) -> None:
-        """The page is loaded; who waits for it goes on."""
+        """Complete the load of a page, and wake its waiters."""
         self.loaded[key] = page
         # Who is expected only after this look will find the page before it begins to wait.
         if self._changed is not None:
             self._wake(self._changed)
 
     def fail(self, keys: Iterable[PageKey], error: Exception) -> None:
-        """The pages cannot be loaded, but for those that are; who waits for one of them gets the error."""
+        """Fail the load of incomplete pages; their waiters get the error."""
         for key in keys:
             if key not in self.loaded:
                 self._failed.setdefault(key, error)

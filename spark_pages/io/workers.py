@@ -36,7 +36,7 @@ class SerialQueue(Generic[Item]):
         self._turn = threading.Lock()
 
     def submit(self, item: Item) -> None:
-        """It is worked on now, or by who is at work."""
+        """Work on an item now, or hand it to the thread that is working."""
         self._brought.append(item)
         # Who finds the turn taken may leave: the one that has it looks again after it has given it back.
         while self._brought and self._turn.acquire(blocking=False):

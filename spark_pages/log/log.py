@@ -109,7 +109,7 @@ class Log:
     def snapshot(
         self, version: int | None = None, timestamp_us: int | None = None, asked: str = ""
     ) -> LogSnapshot:
-        """The log as of a version, a time, or now; `asked` is what to call the version in an error.
+        """Open the log at a version, a time, or now; `asked` names the version in errors.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class Log:
             return self._open(head.state, version)
 
     def reopen(self, version: int) -> LogSnapshot:
-        """A version anew, from what is kept now: for a reader that has found an object missing.
+        """Reopen a version on the retained objects, for a reader that found one missing.
 
         Raises
         ------
@@ -148,11 +148,11 @@ class Log:
         return self.open(state)
 
     def known(self) -> LogSnapshot:
-        """The newest snapshot that this process has seen; asks storage only if it has seen none."""
+        """Return the newest snapshot of this process; reads storage only if there is none."""
         return self._head or self.refresh()
 
     def refresh(self) -> LogSnapshot:
-        """The newest snapshot; chains that nothing touched keep what they have loaded."""
+        """Return the newest snapshot; unchanged chains keep what they loaded."""
         older = self._head
         if older is not None:
             return self._refresh_from(older)
@@ -178,13 +178,13 @@ class Log:
         return self.known().state.store_id
 
     def refresh_same(self) -> LogSnapshot:
-        """The newest snapshot; raises StoreReplacedError if the store at the address is another one now."""
+        """Return the newest snapshot. Raise StoreReplacedError if the store at the address is another."""
         newest = self.refresh()
         self._slots.identity.check_same()
         return newest
 
     def refresh_to_write(self) -> LogSnapshot:
-        """The newest snapshot, before anything is written for a commit.
+        """Return the newest snapshot before anything is written for a commit.
 
         Raises
         ------
@@ -196,19 +196,19 @@ class Log:
         return newest
 
     def commits(self, start: int, stop: int) -> list[Commit]:
-        """Commits [start, stop), oldest first."""
+        """Return commits [start, stop), oldest first."""
         return self._slots.commits(start, stop)
 
     def some_commits(self, start: int, stop: int) -> list[Commit]:
-        """Commits from `start` on, below `stop`: at least one, and no more than may be in memory at once."""
+        """Return at least one commit from `start` on, below `stop`, as many as memory may hold."""
         return self._slots.some_commits(start, stop)
 
     def recent(self, start: int, stop: int) -> list[Commit] | None:
-        """The same where this process has them in memory, else None."""
+        """Return commits [start, stop) if this process has them in memory, else None."""
         return self._driver.recent(start, stop)
 
     def commits_left(self, start: int, stop: int) -> list[Commit]:
-        """Commits [start, stop) that have not been cleaned away, oldest first, as the store dates them."""
+        """Return the remaining commits of [start, stop), oldest first, with corrected times."""
         retention = self.known().state.retention
         whole = min(max(start, retention.min_readable if retention else 0), stop)
         found = [*self._slots.present(range(start, whole))]
@@ -219,7 +219,7 @@ class Log:
         return [self._dated(slot) for slot in found if isinstance(slot, Commit)]
 
     def _dated(self, commit: Commit) -> Commit:
-        """The commit as the store dates it, within the years that datetime and Arrow can show."""
+        """Correct the time of a commit, within the years of datetime and Arrow."""
         time_us = bounded(self.date(commit.version, commit.timestamp_us))
         return commit if time_us == commit.timestamp_us else replace(commit, timestamp_us=time_us)
 
@@ -228,7 +228,7 @@ class Log:
         return self.date(version, self.recorded_time_of(version))
 
     def recorded_time_of(self, version: int) -> int:
-        """The time that the commit of a version records; it never changes."""
+        """Return the time that the commit of a version records, which never changes."""
         return self._slot(version).timestamp_us
 
     def date(self, version: int, recorded_us: int) -> int:
@@ -236,11 +236,11 @@ class Log:
         return dated(self.known().state.properties, version, recorded_us)
 
     def token_of(self, version: int) -> str:
-        """The token of the commit of a version, its own alone; also where its slot was cleaned."""
+        """Return the token of a version's commit, also of a tombstone."""
         return self._slot(version).token
 
     def _slot(self, version: int) -> Commit | Tombstone:
-        """What holds the place of a version that is there."""
+        """Read the slot of an existing version."""
         return self._slots.read(version) or self._slots.commits(version, version + 1)[0]
 
     def load_manifest(self, manifest: ManifestRef) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -248,7 +248,7 @@ class Log:
         return self._tree.load_manifest(manifest)
 
     def open(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
-        """The snapshot of a state, with what `older` has loaded where nothing touched it."""
+        """Create the snapshot of a state, and share unchanged loaded chains with `older`."""
         return self._newest.open(state, older)
 
     def _advance(self, state: LogState) -> LogSnapshot:
@@ -349,7 +349,7 @@ class Log:
                 raise InternalError("Cannot commit: a transaction was put off for ever.")
 
     def after_losses(self) -> Callable[[int], bool]:
-        """Waits once others were first for the n-th time; gives whether a commit of now has time left."""
+        """Return a function that backs off after the n-th lost slot, and says whether time is left."""
         return self._driver.after_losses()
 
     @property
@@ -358,7 +358,7 @@ class Log:
         return self._group.shared
 
     def append_lock(self, is_small: bool) -> Hold:
-        """What a thread holds while it prepares a transaction, if that is a small one and it is not alone."""
+        """Return the lock for preparing a small transaction next to other threads."""
         return self._group.turn.preparing if is_small and self._group.shared else NOTHING
 
     @property
@@ -422,7 +422,7 @@ class Log:
         return outcomes
 
     def _checked_head(self, always: bool = False) -> LogSnapshot:
-        """The newest snapshot known, once it is certain that a commit after it goes into the same store.
+        """Return the newest known snapshot after checking that the store was not replaced.
 
         Parameters
         ----------
@@ -523,9 +523,9 @@ class Log:
         return self._care.compact()
 
     def report_maintenance(self, operation: str, reached: int, objects: int, size_bytes: int) -> None:
-        """The history tells of this work on the log from now on; see `UpkeepNote`."""
+        """Record maintenance of the log for the history; see `UpkeepNote`."""
         self._care.report(operation, reached, objects, size_bytes)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """What is due has been done, or the time is up; from now on nothing is done beside commits."""
+        """Finish scheduled maintenance within the timeout, and schedule none from then on."""
         self._care.close(timeout_s)

@@ -66,7 +66,7 @@ def only_appends(record: TransactionRecord) -> bool:
 
 
 def without_pages(mine: TransactionRecord) -> TransactionRecord:
-    """The same for `find_overlap`, but for pages that give way to others with the same rows.
+    """Return the transaction for `find_overlap` without pages that it only replaces by equal rows.
 
     For a transaction whose rows are compared in their place, and that says anew which pages hold them.
     Splices of a liveness chain lengthen it no more: where it ends is found anew, too.
@@ -87,7 +87,7 @@ def find_overlap(
     reads: frozenset[int] = frozenset(),
     named: Named = by_ids,
 ) -> Overlap | None:
-    """The first reason why `mine` cannot be put after the transactions of a commit; None if it can.
+    """Return the first reason why `mine` conflicts with a commit; None if it does not.
 
     Parameters
     ----------
@@ -126,12 +126,12 @@ def _created(record: TransactionRecord) -> set[int]:
 
 
 def _object_name(intent: CatalogIntent) -> str:
-    """What others know: ``table 'flights'``, under the name that it had."""
+    """Return the name that users know, such as ``table 'flights'``."""
     return f"{_noun(intent.namespace_id)} {(intent.old_name[1] if intent.old_name else intent.name)!r}"
 
 
 def _noun(namespace_id: int) -> str:
-    """What sort of thing has its name there."""
+    """Return the kind of object in a namespace."""
     return {NAMESPACE_NAMES: "namespace", TYPE_NAMES: "type"}.get(namespace_id, "table")
 
 
@@ -269,7 +269,7 @@ class _Marks:
 
 
 def _liveness(mine: TransactionRecord, other: TransactionRecord, named: Named) -> str | None:
-    """A row that one deletes is one that the other has changed; or both lengthen a liveness chain."""
+    """Find a row that one deletes and the other changes, or two lengthened liveness chains."""
     new = _created(mine)
     tables = {s.table_id for each in (mine, other) for s in each.splices if s.field_id == LIVENESS} - new
     for table_id in sorted(tables):
@@ -327,7 +327,7 @@ def _reads(reads: frozenset[int], other: TransactionRecord, named: Named) -> str
 
 
 def _retention(mine: TransactionRecord, other: TransactionRecord) -> str | None:
-    """A tag or lease and a retention that passes its version exclude each other, whichever was first."""
+    """Find a tag or lease whose version the retention of the other passes."""
     for one, two in ((mine, other), (other, mine)):
         if one.retention is None:
             continue

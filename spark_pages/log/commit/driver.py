@@ -1,6 +1,4 @@
-"""Performs the requests of the commit protocol: requests to storage, waits and backoff, and a cache of new
-commits.
-"""
+"""Perform the requests of the commit protocol: storage, waits and backoff, with a cache of new commits."""
 
 from __future__ import annotations
 
@@ -75,7 +73,7 @@ class CommitDriver:
         self._storage_clock: tuple[float, int] | None = None
 
     def record_commit(self, commit: Commit, ahead_us: int = 0) -> None:
-        """An own commit is in the log: who asks for its slot has it at once.
+        """Record an own commit, so that reading its slot needs no request.
 
         Parameters
         ----------
@@ -87,7 +85,7 @@ class CommitDriver:
         self._warn_of_slow_clock(commit, ahead_us)
 
     def recent(self, start: int, stop: int) -> list[Commit] | None:
-        """Commits [start, stop), oldest first, if all are in memory."""
+        """Return commits [start, stop), oldest first, if all are in memory."""
         return self._recent.commits(start, stop)
 
     def check_clock(self, state: LogState) -> Callable[[], int]:
@@ -220,7 +218,7 @@ class CommitDriver:
         )
 
     def after_losses(self) -> Callable[[int], bool]:
-        """Waits as after a slot that was lost for the n-th time; gives whether there was time left.
+        """Return a function that backs off after the n-th lost slot, and says whether time is left.
 
         The time is that of a commit that begins now, for one that is given to the rule again and again.
         """
@@ -232,7 +230,7 @@ class CommitDriver:
         protocol: Generator[Request, Response, Result],
         computing: Hold = NOTHING,
     ) -> Result:
-        """The result of the rule, or of a part of it, once all that it asks for is done.
+        """Run a protocol, perform its requests, and return its result.
 
         Parameters
         ----------
@@ -271,7 +269,7 @@ class CommitDriver:
                 return self._pause(request, deadline)
 
     def _read_slot(self, version: int) -> Response:
-        """What the slot holds; bytes without sense say no more than no answer: the commit may be there."""
+        """Read a slot. Damaged bytes count as no answer: the commit may be there."""
         try:
             found = self._slots.read(version)
         except UnsupportedFormatError:
@@ -287,7 +285,7 @@ class CommitDriver:
         return self._sleep(wait(pause.attempt), deadline)
 
     def _yield_to_others(self, request: Yield, deadline: float) -> list[Commit | Tombstone]:
-        """What others have committed; nothing where they had time for it and did not come.
+        """Return the commits of others, or nothing if they had time and did not commit.
 
         A writer that knows of nobody else leaves time, and looks for nobody: its own create tells as well.
         """
@@ -310,7 +308,7 @@ class CommitDriver:
         return []
 
     def _up_to_head(self, found: list[Commit | Tombstone], deadline: float) -> list[Commit | Tombstone]:
-        """These slots and what stands behind them: who finds more than it expected is far behind the head."""
+        """Return these slots and those after them: more than expected means far behind the head."""
         while isinstance(found[-1], Commit) and len(found) < _MOST_AT_ONCE and self._sleep(0.0, deadline):
             more = self._next(found[-1].version + 1, _LOOK)
             found = [*found, *more]
@@ -319,7 +317,7 @@ class CommitDriver:
         return found
 
     def _next(self, start: int, count: int) -> list[Commit | Tombstone]:
-        """What the slots from `start` on hold; nothing where storage does not tell."""
+        """Return the slots from `start` on; none if storage does not answer."""
         try:
             return self._recent.next(start, count)
         except StorageError:
@@ -378,7 +376,7 @@ class Backoff:
         self._moved_s = -1e9
 
     def create_took(self, seconds: float) -> None:
-        """A create-only put has taken so long."""
+        """Record how long a conditional put took."""
         self._request_s += (seconds - self._request_s) * (_SMOOTHING if self._request_s else 1.0)
 
     def head_moved(self) -> None:
@@ -451,19 +449,19 @@ class CommitCache:
         self._kept: OrderedDict[int, Commit | Tombstone] = OrderedDict()
 
     def keep(self, slot: Commit | Tombstone) -> None:
-        """The slot is known from now on, in place of the oldest one."""
+        """Cache a slot in place of the oldest one."""
         self._kept[slot.version] = slot
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
 
     def commits(self, start: int, stop: int) -> list[Commit] | None:
-        """Commits [start, stop) if all are in memory."""
+        """Return commits [start, stop) if all are in memory."""
         found = [self._kept.get(version) for version in range(start, stop)]
         commits = [slot for slot in found if isinstance(slot, Commit)]
         return commits if len(commits) == len(found) else None
 
     def slots(self, start: int, stop: int) -> list[Commit | Tombstone]:
-        """What slots [start, stop) hold, which must be there."""
+        """Return slots [start, stop), which must exist."""
         missing = [version for version in range(start, stop) if version not in self._kept]
         read = dict(zip(missing, self._reader.present(missing), strict=True))
         found = [read.get(version) or self._kept[version] for version in range(start, stop)]
@@ -472,7 +470,7 @@ class CommitCache:
         return found
 
     def next(self, start: int, count: int) -> list[Commit | Tombstone]:
-        """What slots from `start` on hold, up to the first empty one; so many at most, in one round."""
+        """Return at most `count` slots from `start` on, up to the first empty one, in one round."""
         found: list[Commit | Tombstone] = []
         for slot in self._reader.read_many(range(start, start + min(count, _KEPT // 2))):
             if slot is None or self._reader.identity.is_foreign(slot):

@@ -14,7 +14,7 @@ from spark_pages.runtime import writer_name
 
 
 def conflict_error(outcome: Conflict, read_version: int, tried: int = 0) -> CommitConflictError:
-    """What is raised where a transaction that read this version is not in the log; `tried` are earlier tries.
+    """Create the error for a conflicting transaction; `tried` are earlier attempts.
 
     Without ``conflicting_writer`` where what it met has been cleaned away; `attach_conflicting_commit` tells
     whose.
@@ -51,7 +51,7 @@ def conflict_error(outcome: Conflict, read_version: int, tried: int = 0) -> Comm
 
 
 def refused_error(outcome: Refused, tried: int = 0) -> Exception:
-    """What is raised where a transaction could not be built; a conflict tells how many slots were tried."""
+    """Create the error for a transaction that could not be built; a conflict counts the slots tried."""
     if isinstance(outcome.error, CommitConflictError):
         outcome.error.context.setdefault("tries", tried + max(outcome.tries, 1))
     return outcome.error
@@ -63,7 +63,7 @@ def counted_tries(tries: int) -> str:
 
 
 def unknown_error(outcome: Unknown) -> CommitUnknownError:
-    """What is raised where the outcome is not known; it carries what `Log.resume` takes."""
+    """Create the error for an unknown outcome, with the value that `Log.resume` takes."""
     return CommitUnknownError(
         f"Cannot find out whether commit {outcome.version} (token {outcome.token}) is in the log: "
         f"{outcome.reason}. Nothing was deleted.",
@@ -76,7 +76,7 @@ def unknown_error(outcome: Unknown) -> CommitUnknownError:
 
 
 def slot_taken_error(mine: Unknown, theirs: Slot) -> CommitConflictError:
-    """What is raised where the slot of a commit that was in doubt holds another one.
+    """Create the error for a slot in doubt that holds another commit.
 
     Parameters
     ----------

@@ -140,7 +140,7 @@ class CommitGroup:
         return self._lately > 1
 
     def commit(self, member: GroupMember) -> Outcome:
-        """The outcome of one transaction; never `Deferred`."""
+        """Commit one transaction, and return its outcome; never `Deferred`."""
         ticket = _Ticket(member)
         try:
             with self._lock:
@@ -201,7 +201,7 @@ class CommitGroup:
             self._notify_next()
 
     def _notify_next(self) -> None:
-        """The next thread hears of its outcome, and tells the one behind it; called under the lock."""
+        """Wake the next thread with its outcome, which wakes the one after it; needs the lock."""
         while self._untold:
             ticket = self._untold.popleft()
             if not ticket.gone:
@@ -218,7 +218,7 @@ class CommitGroup:
             self._notify_next()
 
     def _choose_leader(self) -> None:
-        """The first in line leads next; called under the lock."""
+        """Let the first thread in line lead next; needs the lock."""
         self._leader = self._waiting[0] if self._waiting else None
         if self._leader is not None:
             self._leader.wake.put(None)

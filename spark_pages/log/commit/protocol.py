@@ -178,7 +178,7 @@ def commit_protocol(
 def _yield_to_others(
     state: LogState, group: _Group, load_manifest: LoadManifest, writer: str, arrived: int
 ) -> Generator[Request, Response, LogState | None]:
-    """The state after what others have committed whose turn it is, and all that came after a second loss.
+    """Return the state after the commits of others whose turn it is, and all after a second loss.
 
     None where every member has met something of it. Who has lost slot after slot waits for nobody's turn.
     """
@@ -279,7 +279,7 @@ class _Group:
         self.tries = 0
 
     def build(self, base: LogState, load_manifest: LoadManifest) -> tuple[TransactionRecord, ...]:
-        """The records that go together on top of the state."""
+        """Build the records of the group on top of the state."""
         self._built, self.encoded = {}, {}
         fold = self._fold = Fold(base, load_manifest)
         others: list[TransactionRecord] = []  # that do more than append
@@ -328,7 +328,7 @@ class _Group:
         return tuple(self._built.values())
 
     def after(self, commit: Commit) -> LogState:
-        """The state after the commit that was built last; what it holds has been applied already."""
+        """Return the state after the commit that was built last, which is applied already."""
         assert self._fold is not None
         self._fold.finish_commit(commit)
         return self._fold.state()
@@ -361,7 +361,7 @@ class _Group:
                 self._outcomes[index] = Conflict(overlap, slot.version, self.tries)
 
     def _build_record(self, index: int, state: LogState, *, anew: bool = False) -> TransactionRecord | None:
-        """What a member that is not in the commit would say, for the check of conflicts alone.
+        """Build the record of a member that is not in the commit, to check conflicts only.
 
         Parameters
         ----------
@@ -377,7 +377,7 @@ class _Group:
         return None if isinstance(record, Duplicate) else record
 
     def _rebased_on(self, state: LogState, index: int) -> TransactionRecord | Duplicate:
-        """What a member says on top of a state; it is not asked again of the one it spoke of last."""
+        """Rebase a member on a state; the result for the last state is cached."""
         ready = self._members[index].ready
         if ready is not None and ready.is_valid_on(state):
             return ready.record
@@ -391,11 +391,11 @@ class _Group:
         return self.outcomes()
 
     def stopped(self, unknown: Unknown) -> list[Outcome]:
-        """The outcomes if nobody finds out what becomes of those that are in the commit."""
+        """Return the outcomes if the fate of the commit stays unknown."""
         return [unknown if index in self._built else outcome for index, outcome in enumerate(self.outcomes())]
 
     def resolve_by_tombstone(self, slot: Tombstone, state: LogState) -> list[Outcome]:
-        """The slot has been cleaned: its tokens tell who had landed."""
+        """Return the outcomes for a slot that is a tombstone, by its tokens."""
         outcomes = dict(slot.transactions)
         for index, record in self._built.items():
             if outcomes.get(record.token) == COMMITTED:
@@ -419,7 +419,7 @@ def _cleaned(slot: Tombstone) -> Overlap:
 
 
 def _vacuumed(member: GroupMember, slot: Commit) -> Overlap | None:
-    """The vacuum in this commit, where it refuses whoever has read as old a version."""
+    """Return the vacuum in this commit, if it refuses the read version of the member."""
     for other in slot.records:
         if other.retention is not None and member.read_version < other.retention.min_epoch:
             late = f"transactions that read before version {other.retention.min_epoch} are refused since then"
@@ -433,7 +433,7 @@ def num_pages(record: TransactionRecord) -> int:
 
 
 def _from_ordinal(record: TransactionRecord, base: int) -> TransactionRecord:
-    """The record with ordinals from `base` on, behind those of the records before it."""
+    """Shift the ordinals of a record to follow those of the records before it."""
     manifests = tuple(
         replace(manifest, base_ordinal=manifest.base_ordinal + base) for manifest in record.manifests
     )
