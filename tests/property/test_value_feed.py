@@ -29,7 +29,8 @@ STEPS = st.lists(
         st.tuples(st.sampled_from(["add a", "add b"]), st.sampled_from([None, 7])),
         st.tuples(st.just("drop column"), st.sampled_from(["n", "a", "b"])),
         st.tuples(
-            st.sampled_from(["truncate", "compact", "checkpoint", "rename", "drop and undrop"]), st.none()
+            st.sampled_from(["truncate", "compact", "purge", "checkpoint", "rename", "drop and undrop"]),
+            st.none(),
         ),
     ),
     max_size=9,
@@ -129,6 +130,7 @@ DO: dict[str, Callable[[Store, Any], object]] = {
     "drop column": drop_column,
     "truncate": lambda store, _: truncate(store),
     "compact": lambda store, _: store.compact_pages("t"),
+    "purge": lambda store, _: store.compact_pages("t", purge=True),
     "checkpoint": lambda store, _: store.checkpoint(),
     "rename": lambda store, _: rename(store),
     "drop and undrop": lambda store, _: drop_and_undrop(store),
