@@ -104,7 +104,7 @@ def staging(stage: Callable[[Transaction], object]) -> Callable[[Store], None]:
     return act
 
 
-CATALOG_TOO = pytest.mark.parametrize("catalog_too", [False, True])
+CATALOG_TOO = pytest.mark.parametrize("catalog_too", [True, False])
 
 
 @CATALOG_TOO
@@ -125,6 +125,7 @@ def test_an_append_always_lands_and_once(past, table, catalog_too):
     assert ends == [None] * len(ends)
 
 
+@pytest.mark.sampled(every=5)
 @CATALOG_TOO
 @pytest.mark.parametrize(
     "stage",
@@ -158,6 +159,7 @@ def test_a_reader_is_never_told_that_a_table_is_not_there_which_is(past, catalog
     assert {type(end) for end in ends} == {type(None), SnapshotExpiredError}
 
 
+@pytest.mark.sampled(every=2)
 @CATALOG_TOO
 def test_a_checkpoint_beside_commits_is_made_of_the_newest_version_then_and_nothing_is_complained_of(
     past, catalog_too
