@@ -99,7 +99,7 @@ class PageHandler:
         self._state = self._fresh()
 
     @cached_property
-    def blooms(self) -> BloomReader:
+    def _blooms(self) -> BloomReader:
         """Reader of the bloom filters of pages."""
         return BloomReader(self._store, budgets_of(self._config).blooms)
 
@@ -284,7 +284,7 @@ class PageHandler:
     ) -> NDArray[np.bool_]:
         """Which of the pages chosen may hold some of the values, by bloom filters; see `BloomReader`."""
         spent = ReadCounts()
-        found = self.blooms.may_contain(run, chosen, hashes, spent)
+        found = self._blooms.may_contain(run, chosen, hashes, spent)
         live = self._live()
         with live.lock:
             live.total.add(spent)
@@ -341,7 +341,7 @@ class PageHandler:
                 evictions=held.evictions,
                 decoded_bytes=held.decoded_bytes,
                 compressed_bytes=held.compressed_bytes,
-                bloom_cache_bytes=self.blooms.held_bytes,
+                bloom_cache_bytes=self._blooms.held_bytes,
                 coalesced=total.coalesced,
                 joined=total.joined,
                 disk_hits=total.disk_hits,
@@ -361,7 +361,7 @@ class PageHandler:
         """
         live = self._live()
         live.cache.clear()
-        self.blooms.clear()
+        self._blooms.clear()
         if as_flag(disk, "disk"):
             live.reader.clear_disk()
 

@@ -181,7 +181,7 @@ def test_the_filters_of_a_column_are_fetched_by_one_request_and_kept(lookup, key
 def test_columns_without_filters_and_other_comparisons_ask_for_none(lookup, keys):
     store, _ = metered(lookup)
     table = store.snapshot().table("t")
-    reader = table.page_handler.blooms
+    reader = table.page_handler._blooms
     asked = []
     reader._fetch = lambda path, places, _: asked.append(path) or dict.fromkeys(places, b"")  # type: ignore[method-assign]
 
