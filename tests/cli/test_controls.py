@@ -27,7 +27,8 @@ OF_RICH = re.compile("\x1b\\[[0-9;]*m")
 SQL = f'SELECT * FROM ns."{EVIL}"'  # noqa: S608 - it is about names
 VERBS: dict[str, tuple[str, ...]] = {
     "create": (), "info": (), "tables": (), "history": (), "pages": (NAME,), "locate": (NAME, EVIL, "0"),
-    "read": (NAME,), "head": (NAME,), "schema": (NAME,), "sql": (SQL,), "changes": ("--from", "0"), "blame": (NAME, EVIL, "0"), "tags": (),
+    "read": (NAME,), "head": (NAME,), "schema": (NAME,),
+    "sql": (SQL,), "changes": ("--from", "0"), "blame": (NAME, EVIL, "0"), "tags": (),
     "leases": (), "claims": (), "report": (), "tag": (EVIL,), "untag": (EVIL,), "restore": ("--tag", EVIL),
     "reset-clock": (), "claim": (NAME, "--owner", EVIL + "x"), "release": (EVIL,), "checkpoint": (),
     "compact-log": (), "compact-pages": (), "vacuum": (), "verify": (), "repair": (), "doctor": (),
