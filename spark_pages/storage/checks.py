@@ -162,6 +162,7 @@ def check_range(key: str, offset: int, length: int) -> None:
     """
     _check_whole(offset, "offset")
     _check_whole(length, "length")
+    offset, length = int(offset), int(length)  # sums of small numbers of numpy overflow
     if offset < 0 or length < 0:
         raise InvalidInputError(
             f"Cannot read a range of object {key!r}: it was asked for with offset {offset} and length "
@@ -169,16 +170,20 @@ def check_range(key: str, offset: int, length: int) -> None:
             hint="Pass `offset` and `length` in bytes from 0.",
             key=key,
         )
-    if int(offset) + int(length) > MAX_END:  # numbers of numpy would overflow
+    if offset + length > MAX_END:
         raise past_end(key, offset, length, found=None)
 
 
-def check_ranges(key: str, ranges: Sequence[tuple[int, int]]) -> None:
-    """Raise as `check_range` if a range is invalid, and InvalidInputError if they are no list of pairs."""
+def check_ranges(key: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the ranges as numbers of Python, because sums of small numbers of numpy overflow.
+
+    Raises as `check_range` if a range is invalid, and InvalidInputError if they are no list of pairs.
+    """
     try:
         len(ranges)  # an iterator would be at its end afterwards
         for offset, length in ranges:
             check_range(key, offset, length)
+        return [(int(offset), int(length)) for offset, length in ranges]
     except SparkPagesError:
         raise
     except (TypeError, ValueError, LookupError):

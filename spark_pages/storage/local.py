@@ -162,7 +162,7 @@ class DurableLocalStore:
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """See `ObjectStore.get_ranges`; the file is opened once."""
         check_key(key)
-        check_ranges(key, ranges)
+        ranges = check_ranges(key, ranges)
         if not any(length for _, length in ranges):
             return [b""] * len(ranges)
         with self._file_to_read(key) as descriptor:

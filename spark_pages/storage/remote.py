@@ -159,7 +159,7 @@ class RemoteStore:
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """See `ObjectStore.get_ranges`; at most ten requests at a time."""
         check_key(key)
-        check_ranges(key, ranges)
+        ranges = check_ranges(key, ranges)
         asked = [(offset, length) for offset, length in ranges if length]  # obstore refuses empty ones
         answers = iter(self._fetch(key, asked) if asked else [])
         return [

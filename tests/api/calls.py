@@ -152,7 +152,10 @@ NOT_CALLED = {
         ),
         "immutable values of the engine; hot loops call their methods, which validate nothing",
     ),
-    **dict.fromkeys(("Batches", "RowClaim", "StoreInfo", "Verification"), "its methods take no arguments"),
+    **dict.fromkeys(
+        ("Batches", "ErasePlan", "RowClaim", "StoreInfo", "Verification"), "its methods take no arguments"
+    ),
+    "ErasureReport": "reads itself from text: `tests/maintenance/erase/test_erase.py`",
     "RowReader": "reads for the engine, whose callers have validated what they pass",
     "TableScanner": "has the methods of a scanner of pyarrow: `tests/query/test_dataset.py`",
     "ObjectStore": "a protocol: those of a folder and of a bucket are called",
