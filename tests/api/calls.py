@@ -137,6 +137,7 @@ FUNCTIONS = (
     sp.create, sp.open, sp.connect, sp.typed, sp.CacheConfig, sp.PendingPage, sp.PageStats, ServiceSettings,
     MetadataService, TokenVerifier, spark.compact_pages, spark.export, spark.ingest, spark.publish_delta,
     spark.reconstruct_snapshot, spark.submit, External, WriteOptions,
+    sp.ErasureReport.from_json,
 )  # fmt: skip
 NEEDS_JVM = {
     spark.session: "starts a JVM whenever its arguments are right; wrong ones have a test of their own",
