@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from spark_pages.query.table import Table as Table
     from spark_pages.service.remote_store import StoreClient as StoreClient
     from spark_pages.service.remote_store import connect as connect
+    from spark_pages.sql.expression import Expr as Expr
+    from spark_pages.sql.expression import expr as expr
     from spark_pages.store import CacheConfig as CacheConfig
     from spark_pages.store import Store as Store
     from spark_pages.store import create as create
@@ -100,6 +102,7 @@ _HOMES = {
     **dict.fromkeys(_ERRORS, "spark_pages.errors"),
     "CacheConfig": "spark_pages.store",
     "CacheStats": "spark_pages.io",
+    "Expr": "spark_pages.sql.expression",
     "ErasureReport": "spark_pages.maintenance.erase.report",
     "PageDirectory": "spark_pages.query.directory",
     "PageStats": "spark_pages.model.page",
@@ -112,6 +115,7 @@ _HOMES = {
     "Transaction": "spark_pages.transaction.transaction",
     "connect": "spark_pages.service.remote_store",
     "create": "spark_pages.store",
+    "expr": "spark_pages.sql.expression",
     "open": "spark_pages.store",
     "typed": "spark_pages.catalog.types",
 }

@@ -195,7 +195,7 @@ class Store(LatestTables, DiffVerbs, LoadVerbs, MaintenanceVerbs, InfoVerbs, Cla
         """
         options = TransactionOptions(operation, parameters, app_id, app_version, isolation, memory_bytes)
         base = None if read_version is None else self._log.snapshot(as_int(read_version, "read_version"))
-        return Transaction(self._log, self._wrap, self._runtime, options, base)
+        return Transaction(self._log, self._wrap, self._runtime, options, base, self._run_sql)
 
     def resume(self, error: CommitUnknownError) -> int:
         """Find out what became of a commit whose outcome was unknown, and bring it in if it can be.
@@ -329,7 +329,7 @@ class Store(LatestTables, DiffVerbs, LoadVerbs, MaintenanceVerbs, InfoVerbs, Cla
         Parameters
         ----------
         text
-            A query over tables and ``system.*``, or DDL, or INSERT; see docs/sql.md.
+            A query over tables and ``system.*``, or INSERT, UPDATE, DELETE, or DDL; see docs/sql.md.
         params
             Values for its parameters: a list for ``?`` and ``$1``, a mapping for ``$name``.
         version, timestamp, tag
@@ -361,6 +361,13 @@ class Store(LatestTables, DiffVerbs, LoadVerbs, MaintenanceVerbs, InfoVerbs, Cla
             self._temporary = TemporaryTables()
         known = self.snapshot, self.transaction
         return run_sql(text, *known, version, timestamp, tag, params, limit, files, self._temporary)
+
+    def _run_sql(
+        self, txn: Transaction, text: str, params: Sequence[Any] | Mapping[str, Any] | None
+    ) -> pa.Table:
+        from spark_pages.sql.execution import run_in_transaction  # noqa: PLC0415 - sqlglot takes 0.1 s to import
+
+        return run_in_transaction(txn, text, self.snapshot, params)
 
     def history(self, limit: int | None = None) -> pa.Table:
         """List transactions and upkeep of the log, newest first.

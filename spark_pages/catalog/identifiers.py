@@ -68,12 +68,15 @@ class VisibleColumn:
         What the statement calls it once it is resolved; no two of a table differ by case only.
     field, type
         Its id in the catalog, and its type there; None where it is computed.
+    hidden
+        Whether it is found by its name alone, and no star stands for it.
     """
 
     name: str
     label: str
     field: LogicalFieldId | None = None
     type: pa.DataType | None = None
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +268,9 @@ class IdentifierContext:
         while context is not None:
             seen += context.tables
             context = context.outer
-        short = [column.name for table in seen for column in table.columns]
-        long = [f"{table.alias}.{column.name}" for table in seen for column in table.columns]
+        visible = [(table, column) for table in seen for column in table.columns if not column.hidden]
+        short = [column.name for _, column in visible]
+        long = [f"{table.alias}.{column.name}" for table, column in visible]
         known = list(dict.fromkeys(long if len(parts) > 1 else short))
         close = suggest(name, known)
         if not seen:

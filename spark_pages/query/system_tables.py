@@ -143,9 +143,11 @@ class SystemTable(Table):
         filter: Filter | None,
         batch_rows: int | None,
         trace: ReadTrace | None = None,
+        numbered: bool = False,
     ) -> pa.RecordBatchReader:
         """See `Table._scan_few`."""
-        return super(SystemTable, self._chosen(0, None, filter))._scan_few(columns, filter, batch_rows, trace)
+        chosen = self._chosen(0, None, filter)
+        return super(SystemTable, chosen)._scan_few(columns, filter, batch_rows, trace, numbered)
 
     def _chosen(self, start: int, stop: int | None, filter: Filter | None) -> SystemTable:
         """Return the table with only the rows that may pass the filter; itself for row numbers."""

@@ -301,11 +301,14 @@ class Table(TableViews):
         filter: Filter | None,
         batch_rows: int | None,
         trace: ReadTrace | None = None,
+        numbered: bool = False,
     ) -> pa.RecordBatchReader:
         """Scan for a caller who may stop after a few rows; see `ScanRequest.few`."""
-        request = replace(self._scan_request(columns, 0, None, filter, batch_rows), few=True)
-        batches = scan_batches(self._source, request, trace)
-        return pa.RecordBatchReader.from_batches(self._source.schema_of(request.names), batches)
+        request = self._scan_request(columns, 0, None, filter, batch_rows)
+        request = replace(request, few=True, numbered=numbered)
+        schema = self._source.schema_of(request.names)
+        schema = schema.append(pa.field(ROW, pa.uint64())) if numbered else schema
+        return pa.RecordBatchReader.from_batches(schema, scan_batches(self._source, request, trace))
 
     def explain(
         self,

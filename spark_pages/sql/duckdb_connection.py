@@ -13,7 +13,7 @@ from spark_pages.errors import InvalidInputError
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
 from spark_pages.sql.engine import BATCH_ROWS, RelationDataset, RelationScanner, load_duckdb
-from spark_pages.sql.execution import TableRelation
+from spark_pages.sql.table_relations import TableRelation
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

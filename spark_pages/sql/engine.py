@@ -277,7 +277,9 @@ class RelationDataset(ds.Dataset):  # type: ignore[misc] # pyarrow ships no type
         schema = pa.schema([self.schema.field(label) for label in labels])
         known = self._relation.schema
         if all(
-            label == name and known.field(name).type == self.schema.field(label).type
+            label == name
+            and name not in self._relation.hidden
+            and known.field(name).type == self.schema.field(label).type
             for label, name in self._names.items()
         ):
             wanted = _both(filter, self._hint)

@@ -7,44 +7,51 @@ columns and rows that DuckDB requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
 from spark_pages.arguments import MOST_NUMBER, Moment, as_flag, as_int, as_str
 from spark_pages.arrow.nested import null_column
-from spark_pages.catalog.resolve import logical_fields
-from spark_pages.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
-from spark_pages.format.inference import LossError
-from spark_pages.format.values import convert, integers_as_decimal
+from spark_pages.errors import InvalidInputError, SchemaMismatchError
 from spark_pages.model.names import match_name
 from spark_pages.query.output_files import replacing, write_batches
-from spark_pages.query.predicates.evaluate import passing
-from spark_pages.query.predicates.expression_tree import expression_parts
-from spark_pages.query.predicates.literals import times_of_text
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
 from spark_pages.query.table_names import table_called
 from spark_pages.sql.engine import check_syntax, run_query, stream_query
 from spark_pages.sql.files import (
     Copy,
-    FileRelation,
-    files_not_allowed,
-    looks_like_a_file,
     read_copy,
     refuse_files,
     with_named_files,
 )
 from spark_pages.sql.parameters import GivenParameters, Parameters
-from spark_pages.sql.relations import AsOf, Relation
+from spark_pages.sql.relations import Relations
 from spark_pages.sql.resolver import resolve
+from spark_pages.sql.row_changes import apply_row_change, fitted
 from spark_pages.sql.schema_changes import apply_change, new_name, table_schema, title
-from spark_pages.sql.statement_parser import plain_name, read_statement, read_temporary
-from spark_pages.sql.statements import CreateTable, CreateTemporary, DropTable, Insert, Select, Write
+from spark_pages.sql.statement_parser import (
+    parameters_in,
+    plain_name,
+    read_statement,
+    read_temporary,
+    split_statements,
+)
+from spark_pages.sql.statements import (
+    CreateTable,
+    CreateTemporary,
+    Delete,
+    DropTable,
+    Insert,
+    Select,
+    Statement,
+    Update,
+    Write,
+)
+from spark_pages.sql.table_relations import Access, StoreRelations, TransactionRelations
 from spark_pages.sql.temporary import MemoryRelation, TemporaryTables
 from spark_pages.transaction.transaction import Transaction
 
@@ -111,9 +118,100 @@ def run_sql(
     relations = StoreRelations(open_version(version, timestamp, tag), open_version, access)
     if isinstance(statement, Select):
         return _rows(statement.tree, text, relations, parameters, limit)
-    changed = _change_temporary(statement, text, relations, parameters)
-    version, rows = changed or _change(statement, text, relations, begin, parameters)
-    return pa.table([[title(statement)], [version], [rows]], schema=RESULT)
+    committed: int | None
+    rows: int | None
+    if isinstance(statement, Update | Delete):
+        with begin(title(statement).lower()) as transaction:
+            seen = TransactionRelations(transaction, open_version)
+            rows, returned = _change_rows(statement, text, transaction, seen, parameters)
+        if returned is not None:
+            return returned if limit is None else returned.slice(0, limit)
+        committed = transaction.version
+    else:
+        changed = _change_temporary(statement, text, relations, parameters)
+        committed, rows = changed or _change(statement, text, relations, begin, parameters)
+    return pa.table([[title(statement)], [committed], [rows]], schema=RESULT)
+
+
+def run_in_transaction(
+    transaction: Transaction, text: str, open_version: Callable[..., Snapshot], parameters: GivenParameters
+) -> pa.Table:
+    """Run the statements of a text in a transaction; see `Transaction.sql`."""
+    texts = split_statements(as_str(text, "the statement")) or [text]
+    if len(texts) > 1 and parameters is not None and not isinstance(parameters, Mapping):
+        raise InvalidInputError(
+            "Cannot bind the parameters: several statements share them, and a list gives no names.",
+            hint="Pass a mapping, such as {'n': 1} for $n.",
+        )
+    statements = [(each, read_statement(each)) for each in texts]
+    given = [parameters] * len(texts)
+    if isinstance(parameters, Mapping) and len(texts) > 1:
+        used = [parameters_in(each) for each in texts]
+        unknown = sorted(map(str, set(parameters) - set().union(*used)))
+        if unknown:
+            raise InvalidInputError(
+                f"Cannot bind the parameters: no statement has a parameter ${unknown[0]}.",
+                hint=f"Leave `{unknown[0]}` out of `params`.",
+            )
+        given = [{name: value for name, value in parameters.items() if name in names} for names in used]
+    relations = TransactionRelations(transaction, open_version)
+    told: list[tuple[str, int | None]] = []
+    result: pa.Table | None = None
+    for (part, statement), values in zip(statements, given, strict=True):
+        rows, result = _stage(statement, part, transaction, relations, values)
+        told.append((title(statement), rows))
+    if result is not None:
+        return result
+    titles, counts = zip(*told, strict=True)
+    return pa.table([list(titles), [None] * len(told), list(counts)], schema=RESULT)
+
+
+def _stage(
+    statement: Statement,
+    text: str,
+    transaction: Transaction,
+    relations: TransactionRelations,
+    parameters: GivenParameters,
+) -> tuple[int | None, pa.Table | None]:
+    """Stage a statement, and return the number of rows written and the rows that it gives."""
+    match statement:
+        case Select():
+            return None, _rows(statement.tree, text, relations, parameters)
+        case Update() | Delete():
+            return _change_rows(statement, text, transaction, relations, parameters)
+        case Insert():
+            given = _rows(statement.query, text, relations, parameters)
+            name, data = _match_columns(statement, given, relations.table(statement.table))
+            transaction.append(name, data)
+            return data.num_rows, None
+        case CreateTable() if statement.query is not None:
+            made = _rows(statement.query, text, relations, parameters)
+            return _create_as(statement, made, transaction, transaction.snapshot), None
+    Parameters(parameters, None)  # there are none to bind
+    apply_change(statement, transaction, transaction.snapshot)
+    return None, None
+
+
+def _create_as(
+    statement: CreateTable, made: pa.Table, transaction: Transaction, snapshot: Snapshot
+) -> int | None:
+    name = new_name(snapshot, statement.table, statement.if_not_exists)
+    if name is None:
+        return None
+    transaction.create_table(name, made.schema, properties=statement.properties)
+    transaction.append(name, made)
+    return int(made.num_rows)
+
+
+def _change_rows(
+    statement: Update | Delete,
+    text: str,
+    transaction: Transaction,
+    relations: TransactionRelations,
+    parameters: GivenParameters,
+) -> tuple[int, pa.Table | None]:
+    check_syntax(text, statement.table.root())
+    return apply_row_change(statement, text, transaction, relations, parameters)
 
 
 def _copy(copy: Copy, relations: StoreRelations, parameters: GivenParameters) -> int:
@@ -198,7 +296,7 @@ def _stream(
 def _rows(
     tree: exp.Expr,
     text: str,
-    relations: StoreRelations,
+    relations: Relations,
     parameters: GivenParameters,
     limit: int | None = None,
 ) -> pa.Table:
@@ -264,19 +362,7 @@ def _match_columns(statement: Insert, given: pa.Table, table: Table | MemoryRela
         if field.name not in names:
             columns.append(pa.chunked_array([null_column(field.type, given.num_rows)]))
             continue
-        values = given.column(names.index(field.name))
-        try:
-            if pa.types.is_nested(field.type):  # where Arrow leaves out what the type lacks
-                values = convert(values, field.type)
-            if pa.types.is_time(field.type) and pa.types.is_string(values.type):
-                values = times_of_text(values)
-            columns.append(integers_as_decimal(values, field.type).cast(field.type))
-        except (LossError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise SchemaMismatchError(
-                f"Cannot write values into column {field.name!r} of table {table.name!r}: it is of type "
-                f"{field.type}, and values of type {values.type} do not fit: {error}",
-                hint="Convert them in the statement: CAST(x AS …).",
-            ) from error
+        columns.append(fitted(given.column(names.index(field.name)), field, table.name))
     return table.name, pa.table(columns, schema=table.schema)
 
 
@@ -288,96 +374,3 @@ def _column(name: str, known: Sequence[str], table: str) -> str:
             hint=f"It has {', '.join(known)}.",
         )
     return found
-
-
-class TableRelation:
-    """A table at one version, as a query sees it.
-
-    Parameters
-    ----------
-    table
-        The table.
-    """
-
-    def __init__(self, table: Table) -> None:
-        definition = table.definition
-        self._table = table
-        self.name: str = definition.name
-        self.namespace: str = definition.namespace
-        self.schema: pa.Schema = table.schema
-        self.fields = logical_fields(definition)
-
-    @property
-    def num_rows(self) -> int:
-        """How many rows it has."""
-        return self._table.num_rows
-
-    def scan(self, columns: Sequence[str], filter: Any) -> pa.RecordBatchReader:
-        """Rows that pass the filter, as a stream."""
-        return self._table._scan_few(columns, filter, None)
-
-    def passing(self, rows: pa.Table, filter: Any) -> pa.Table:
-        """Those of some rows that pass a filter."""
-        return passing(rows, expression_parts(filter).predicate)
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """What a statement may name beside the tables of the store.
-
-    Attributes
-    ----------
-    files
-        Whether it may read and write files.
-    temporary
-        Temporary tables of the caller; None where there cannot be any.
-    """
-
-    files: bool = False
-    temporary: TemporaryTables | None = None
-
-
-_NO_ACCESS = Access()
-
-
-class StoreRelations:
-    """The tables that one statement may name, all of them at one version but where it says otherwise.
-
-    Parameters
-    ----------
-    base
-        What is read where a table says no version.
-    open_version
-        Opens another one: by version, timestamp or tag.
-    access
-        What the statement may name beside tables of the store.
-    """
-
-    def __init__(
-        self, base: Snapshot, open_version: Callable[..., Snapshot], access: Access = _NO_ACCESS
-    ) -> None:
-        self.base = base
-        self.access = access
-        self._files = 0
-        self._open = open_version
-        self._opened: dict[AsOf, Snapshot] = {}
-
-    def find(self, parts: Sequence[str], as_of: AsOf | None) -> Relation:
-        """See `spark_pages.sql.relations.Relations`."""
-        temporary = self.access.temporary
-        if as_of is None and temporary is not None and (found := temporary.find(parts)) is not None:
-            return found
-        snapshot = self.base if as_of is None else self._opened.get(as_of)
-        if snapshot is None:
-            assert as_of is not None
-            snapshot = self._open(as_of.version, as_of.timestamp, as_of.tag)
-            self._opened[as_of] = snapshot
-        try:
-            return TableRelation(table_called(snapshot, parts))
-        except TableNotFoundError:
-            if as_of is not None or not looks_like_a_file(parts):
-                raise
-            if not self.access.files:
-                raise files_not_allowed(f"read {parts[0]!r}") from None
-        self._files += 1
-        return FileRelation(parts[0], self._files)

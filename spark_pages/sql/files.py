@@ -107,6 +107,7 @@ class FileRelation:
     """
 
     namespace = "files"
+    hidden: frozenset[str] = frozenset()
 
     def __init__(self, name: str, number: int) -> None:
         call = _CALL.fullmatch(name)

@@ -56,6 +56,11 @@ class Relation(Protocol):
         ...
 
     @property
+    def hidden(self) -> frozenset[str]:
+        """The columns that a query may name and no star stands for."""
+        ...
+
+    @property
     def num_rows(self) -> int:
         """How many rows it has."""
         ...

@@ -80,7 +80,12 @@ class ResolvedQuery:
     @property
     def fields(self) -> tuple[LogicalFieldId, ...]:
         """The columns of the catalog that it reads, each once."""
-        found = [use.relation.fields[name] for use in self.uses for name in use.names]
+        found = [
+            use.relation.fields[name]
+            for use in self.uses
+            for name in use.names
+            if name in use.relation.fields
+        ]
         return tuple(dict.fromkeys(found))
 
     @property
@@ -263,7 +268,8 @@ class _Resolver:
                     known = self._plain(what, scope)
                     holder = exp.Alias(this=what, alias=quoted(label))
                     self.expression(what, scope.context(aliases=tuple(outputs)), ctes)
-                outputs.append(replace(known or VisibleColumn(name, label), name=name, label=label))
+                known = known or VisibleColumn(name, label)
+                outputs.append(replace(known, name=name, label=label, hidden=False))
                 items.append(holder)
         node.set("expressions", items)
         return tuple(outputs)

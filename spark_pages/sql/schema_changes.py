@@ -33,6 +33,7 @@ from spark_pages.sql.statements import (
     CreateNamespace,
     CreateTable,
     CreateType,
+    Delete,
     DropColumn,
     DropConstraint,
     DropNamespace,
@@ -50,6 +51,7 @@ from spark_pages.sql.statements import (
     Statement,
     TruncateTable,
     UndropTable,
+    Update,
 )
 from spark_pages.transaction.transaction import Transaction
 
@@ -67,6 +69,8 @@ _TITLES: dict[type[Statement], str] = {
     CreateType: "CREATE TYPE",
     DropType: "DROP TYPE",
     Insert: "INSERT",
+    Update: "UPDATE",
+    Delete: "DELETE",
 }
 
 

@@ -143,7 +143,7 @@ class Scope:
         """
         if qualifier:
             table = self.context().star_table(qualifier)
-            return [(column.name, ((table, column),)) for column in table.columns]
+            return [(column.name, ((table, column),)) for column in table.columns if not column.hidden]
         if not self.tables:
             raise InvalidInputError(
                 "Cannot select *: there is no FROM.",
@@ -154,6 +154,8 @@ class Scope:
         for table in self.tables:
             for column in table.columns:
                 shared = self.merged.get((table.label, column.label))
+                if column.hidden:
+                    continue
                 if shared is None:
                     found.append((column.name, ((table, column),)))
                 elif id(shared) not in seen:
@@ -218,7 +220,8 @@ class Sources:
     def use_all(self, table: VisibleTable) -> None:
         """All columns of the table are needed."""
         for column in table.columns:
-            self.use(table, column)
+            if not column.hidden:
+                self.use(table, column)
 
     def from_clause(self, node: exp.Select, outer: IdentifierContext | None, ctes: CommonTables) -> Scope:
         """Resolve the tables and joins of FROM, and replace them by labels."""
@@ -241,6 +244,8 @@ class Sources:
                 continue
             use = self._by_label[column.table]
             name = next(name for name, label in use.labels.items() if label == column.name)
+            if name in use.relation.hidden:
+                continue
             hint = hint_of(condition, name, use.relation.schema.field(name).type)
             if hint is not None:
                 use.hint = hint if use.hint is None else use.hint & hint
@@ -281,8 +286,11 @@ class Sources:
 
     @staticmethod
     def _common_columns(left: Sequence[VisibleTable], right: Sequence[VisibleTable]) -> list[exp.Expr]:
-        known = [column for table in left for column in table.columns]
-        shared = [column.name for table in right for column in table.columns if match(column.name, known)]
+        known, there = (
+            [column for table in side for column in table.columns if not column.hidden]
+            for side in (left, right)
+        )
+        shared = [column.name for column in there if match(column.name, known)]
         if not shared:
             raise InvalidInputError(
                 "Cannot join by a natural join: its tables have no column in common.",
@@ -341,7 +349,13 @@ class Sources:
         )
         self.uses.append(use)
         columns = tuple(
-            VisibleColumn(name, label, relation.fields[name], relation.schema.field(index).type)
+            VisibleColumn(
+                name,
+                label,
+                relation.fields.get(name),
+                relation.schema.field(index).type,
+                name in relation.hidden,
+            )
             for index, (name, label) in enumerate(zip(names, labels, strict=True))
         )
         for key in ("db", "catalog", *_VERSIONS):
@@ -377,7 +391,9 @@ class Sources:
     ) -> VisibleTable:
         alias = node.args.get("alias")
         if renaming and alias is not None and alias.columns:
-            columns = with_names(columns, [column.name for column in alias.columns], name)
+            hidden = tuple(column for column in columns if column.hidden)
+            shown = tuple(column for column in columns if not column.hidden)
+            columns = (*with_names(shown, [column.name for column in alias.columns], name), *hidden)
         table = VisibleTable(name, self.labels.label(name), columns, namespace)
         labels = [quoted(column.label) for column in columns] if isinstance(node, exp.Values) else None
         node.set("alias", exp.TableAlias(this=quoted(table.label), columns=labels))

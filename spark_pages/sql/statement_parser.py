@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 from spark_pages.arrow.sql_types import arrow_type, column_type
 from spark_pages.errors import InvalidInputError
@@ -26,6 +27,7 @@ from spark_pages.sql.statements import (
     CreateTable,
     CreateTemporary,
     CreateType,
+    Delete,
     DropColumn,
     DropConstraint,
     DropNamespace,
@@ -43,6 +45,7 @@ from spark_pages.sql.statements import (
     Statement,
     TruncateTable,
     UndropTable,
+    Update,
     Write,
 )
 
@@ -366,10 +369,35 @@ def _refused(node: exp.Expr) -> InvalidInputError:
 
 BEGINNINGS = (
     "SELECT", "WITH", "FROM", "VALUES", "CREATE", "DROP", "UNDROP", "ALTER", "TRUNCATE", "COMMENT", "INSERT",
+    "UPDATE", "DELETE",
 )  # fmt: skip
 """Words that a statement may begin with."""
 
 _TYPE = ("TYPE", "DOMAIN")
+
+
+def split_statements(text: str) -> list[str]:
+    """Split a text at semicolons; blanks stand for what precedes a statement, so that positions stay."""
+    parts: list[str] = []
+    first: Token | None = None
+    last: Token | None = None
+    for word in [*tokens(text), None]:
+        if word is not None and word.token_type != TokenType.SEMICOLON:
+            first, last = first or word, word
+        elif first is not None and last is not None:
+            before = "".join(sign if sign == "\n" else " " for sign in text[: first.start])
+            parts.append(before + text[first.start : last.end + 1])
+            first = None
+    return parts
+
+
+def parameters_in(text: str) -> set[str]:
+    """Return the names of the parameters of a statement, as in ``$name``."""
+    return {
+        word.text
+        for sign, word in pairwise(tokens(text))
+        if sign.token_type == TokenType.PARAMETER and word.start == sign.end + 1
+    }
 
 
 def read_statement(text: str) -> Statement:
@@ -399,6 +427,12 @@ def read_statement(text: str) -> Statement:
             return Select(tree)
         case exp.Insert():
             return _insert(tree, text)
+        case exp.Update():
+            return _update(tree)
+        case exp.Delete():
+            return Delete(
+                _changed_table(tree), tree.args.get("where"), tree.args.get("with_"), _returned(tree)
+            )
         case exp.Create() | exp.Drop() | exp.Alter() | exp.TruncateTable() | exp.Comment():
             return statement_of(tree, text)
     raise InvalidInputError(
@@ -573,3 +607,37 @@ def _insert(tree: exp.Insert, text: str) -> Insert:
     columns = tuple(each.name for each in target.expressions) if isinstance(target, exp.Schema) else ()
     table = target.this if isinstance(target, exp.Schema) else target
     return Insert(name_of(table), columns, query)
+
+
+def _update(tree: exp.Update) -> Update:
+    assignments = []
+    for each in tree.expressions:
+        target, value = each.this, each.expression
+        if not isinstance(target, exp.Column) or len(target.parts) != 1:
+            raise InvalidInputError(
+                f"Cannot assign to {written(target)!r}: expected one column.",
+                hint="Write UPDATE t SET a = 1, b = 2; the whole of a nested value is assigned.",
+            )
+        plain = value.this if isinstance(value, exp.Column) and len(value.parts) == 1 else None
+        if plain is not None and plain.name.upper() == "DEFAULT" and not plain.args.get("quoted"):
+            raise InvalidInputError(
+                f"Cannot assign DEFAULT to column {target.name!r}: columns have no default values.",
+                hint="Write the value, such as NULL.",
+            )
+        assignments.append((target.name, value))
+    table = _changed_table(tree)
+    return Update(table, tuple(assignments), tree.args.get("where"), tree.args.get("with_"), _returned(tree))
+
+
+def _changed_table(tree: exp.Update | exp.Delete) -> exp.Table:
+    """Return the table of a statement, with its alias."""
+    table: exp.Table = tree.this
+    bare = table.copy()
+    bare.set("alias", None)
+    name_of(bare)
+    return table
+
+
+def _returned(tree: exp.Update | exp.Delete) -> tuple[exp.Expr, ...]:
+    returning = tree.args.get("returning")
+    return () if returning is None else tuple(returning.expressions)

@@ -282,6 +282,41 @@ class Insert:
     query: exp.Expr
 
 
+@dataclass(frozen=True, slots=True)
+class Update:
+    """``UPDATE``.
+
+    Attributes
+    ----------
+    table
+        The table, perhaps with an alias.
+    assignments
+        Columns, and the expressions of their new values.
+    where
+        The clause WHERE.
+    with_
+        The clause WITH.
+    returning
+        What is returned of the updated rows.
+    """
+
+    table: exp.Table
+    assignments: tuple[tuple[str, exp.Expr], ...]
+    where: exp.Where | None = None
+    with_: exp.With | None = None
+    returning: tuple[exp.Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """``DELETE FROM``; see `Update`."""
+
+    table: exp.Table
+    where: exp.Where | None = None
+    with_: exp.With | None = None
+    returning: tuple[exp.Expr, ...] = ()
+
+
 Write: TypeAlias = (
     CreateTable
     | DropTable
@@ -295,6 +330,8 @@ Write: TypeAlias = (
     | CreateType
     | DropType
     | Insert
+    | Update
+    | Delete
 )
 
 Statement: TypeAlias = Select | Write

@@ -22,6 +22,7 @@ class MemoryRelation:
     """Rows in memory as a query sees them; see `spark_pages.sql.relations.Relation`."""
 
     namespace = NAMESPACE
+    hidden: frozenset[str] = frozenset()
 
     def __init__(self, name: str, rows: pa.Table, number: int) -> None:
         self.name = name

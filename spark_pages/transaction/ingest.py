@@ -320,6 +320,12 @@ class TableIngest:
                 wrong, hint=f"Give rows of columns {', '.join(self.definition.field_ids)}."
             )
 
+    @property
+    def num_rows(self) -> int:
+        """How many rows were appended."""
+        touched = self.columns[0].splice.touched if self.columns else ()
+        return sum(end - first for first, end in touched)
+
     def mark(self) -> list[_Mark]:
         """Where it stands, for `rewind`."""
         return [

@@ -14,9 +14,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from spark_pages.arguments import as_flag, as_int, as_list, as_str, check_kind, check_texts
+from spark_pages.arguments import as_flag, as_int, as_list, check_kind, check_texts
 from spark_pages.boundary import guarded
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name, split_name
@@ -38,13 +39,11 @@ from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
 from spark_pages.model.names import fold_name
 from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition
 from spark_pages.query.page_metadata import PageMeta, PageMetadata
-from spark_pages.query.predicates.filters import Filter
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.transaction.committer import Committer
-from spark_pages.transaction.ddl import CatalogVerbs
 from spark_pages.transaction.ingest import NOTHING_BESIDE, misfit
 from spark_pages.transaction.page_writer import StagedPage
 from spark_pages.transaction.placement import StagedSplice
@@ -52,14 +51,18 @@ from spark_pages.transaction.purged_rows import dead_ranges, purge_rows
 from spark_pages.transaction.registration import ProvisionalIds, StagedDirectory, check_current
 from spark_pages.transaction.row_metadata import with_meta
 from spark_pages.transaction.row_sources import as_rows
+from spark_pages.transaction.row_verbs import RowVerbs
 from spark_pages.transaction.staged_tables import StagedNames, staged_table
-from spark_pages.transaction.staging import append_rows, delete_rows, load_lengths, settle, update_rows
+from spark_pages.transaction.staging import append_rows, load_lengths, settle
 from spark_pages.transaction.state import TransactionOptions, TransactionState, verb
 from spark_pages.transaction.written_rows import StagedWrites, WrittenRows
 
+RunSql = Callable[["Transaction", str, "Sequence[Any] | Mapping[str, Any] | None"], pa.Table]
+"""Runs statements of SQL in a transaction."""
+
 
 @guarded()
-class Transaction(CatalogVerbs):
+class Transaction(RowVerbs):
     """Changes that become visible together, or not at all.
 
     Obtained from `Store.transaction`; a context manager that commits on leaving and rolls back on an
@@ -74,6 +77,8 @@ class Transaction(CatalogVerbs):
         What the caller requests.
     base
         The version to read; by default the newest one.
+    run_sql
+        Runs statements of SQL in a transaction.
 
     Attributes
     ----------
@@ -98,12 +103,14 @@ class Transaction(CatalogVerbs):
         runtime: Runtime,
         options: TransactionOptions | None = None,
         base: LogSnapshot | None = None,
+        run_sql: RunSql | None = None,
     ) -> None:
         options = options or TransactionOptions()
         self.version: int | None = None
         self.version_is_exact = True
         state = self._state = TransactionState.begin(log, view, runtime, options, base)
         self._names = StagedNames(state)
+        self._run_sql = run_sql
         self._page_bytes = TARGET_PAGE_BYTES  # tests make pages of fewer
         self._directories: dict[str, StagedDirectory] = {}
         self._provisional_ids: ProvisionalIds | None = None
@@ -322,89 +329,6 @@ class Transaction(CatalogVerbs):
             staged.written.append(StagedWrites(table_id, definition.field_ids, before, some))
 
     @verb
-    def update_rows(self, table: str, rows: ArrayLike | slice, values: Any) -> int:
-        """Give rows other values by their numbers, and return how many numbers were given.
-
-        Parameters
-        ----------
-        rows
-            Row numbers from 0, in any order, of rows that the snapshot read by the transaction has; one
-            number; a mask with a flag for each row number; or a slice, which selects the live rows in it.
-        values
-            New values by column: a mapping, a table or a record batch. As many values as rows, in the same
-            order, or one value for all rows. The last one wins where a row is named twice.
-
-        Raises
-        ------
-        RowOutOfRangeError, RowDeletedError, ColumnNotFoundError, SchemaMismatchError, InvalidInputError
-            Nothing of this update is staged.
-        StorageError
-            If the values exceed their part of `memory_bytes`, and the folder for temporary files has no room
-            for them. Nothing of this update is staged.
-
-        Notes
-        -----
-        Each page that holds one of the rows is read and rewritten once, at commit, however many updates touch
-        it; some 100 pages at a time. Others who move the rows to other pages meanwhile, or change other rows
-        of these pages, cost that work once more; where they touch one of the rows, that is a conflict.
-        """
-        state = self._state
-        state.check_open()
-        state.pin_latest()
-        definition = self._names.to_write(table)
-        state.relies_on(definition.table_id)
-        return update_rows(state, definition, table, rows, values)
-
-    @verb
-    def delete(
-        self, table: str, rows: ArrayLike | slice | None = None, *, where: Filter | bool | None = None
-    ) -> int:
-        """Delete rows, and return how many were live until now.
-
-        The other rows keep their numbers. Values of deleted rows stay in storage until their pages are
-        rewritten, and earlier versions still show the rows.
-
-        Parameters
-        ----------
-        table
-            Its name; the table must be aligned.
-        rows
-            Row numbers from 0, in any order, of rows that the snapshot read by the transaction has; one
-            number, a mask or a slice, as for `update_rows`. Rows that are deleted already are left out.
-        where
-            A condition, as `Table.read` takes it for `filter`; True deletes all rows. Give `rows` or `where`.
-
-        Raises
-        ------
-        TableNotFoundError, RowOutOfRangeError
-        InvalidInputError
-            If neither or both are given, the table is not aligned, or a row was appended by this transaction.
-
-        Notes
-        -----
-        Writes a mark for each row, as pages of 65,536 marks; the columns are left alone. Reads the columns of
-        the condition, as a scan does. A commit that meanwhile updates one of the rows is a conflict; one that
-        deletes or appends rows is none.
-        """
-        state = self._state
-        state.check_open()
-        table = as_str(table, "the name of a table")
-        if (rows is None) == (where is None) or where is False:
-            raise InvalidInputError(
-                f"Cannot delete rows of table {table!r}: give rows or where, and one of them only.",
-                hint="`where=True` deletes all rows.",
-            )
-        state.pin_latest()
-        definition = self._names.to_write(table)
-        state.relies_on(definition.table_id)
-        if where is not None:
-            changed = definition.table_id in state.staged.definitions
-            shown = staged_table(state, table) if changed else state.snapshot().table_of(definition)
-            rows = shown.row_numbers(None if where is True else where)
-        assert rows is not None
-        return delete_rows(state, definition, table, rows)
-
-    @verb
     def purge_rows(self, table: str, rows: ArrayLike | None = None, *, whole_pages: bool = False) -> int:
         """Blank the values of deleted rows: null takes their place. Return how many pages are replaced.
 
@@ -436,6 +360,38 @@ class Transaction(CatalogVerbs):
         definition = self._names.to_write(table)
         whole_pages = as_flag(whole_pages, "whole_pages")
         return purge_rows(state, definition, dead_ranges(state, definition, rows), whole_pages=whole_pages)
+
+    def sql(self, text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
+        """Run statements of SQL, separated by semicolons, in this transaction.
+
+        Parameters
+        ----------
+        text
+            Queries, ``INSERT``, ``UPDATE``, ``DELETE`` and DDL; see docs/sql.md. They see the staged changes.
+        params
+            Values for parameters: a list for ``?`` and ``$1``, a mapping for ``$name``. Several statements
+            take a mapping.
+
+        Returns
+        -------
+        pyarrow.Table
+            The rows of the last statement, if it is a query or has ``RETURNING``; else a row for each
+            statement, with the number of rows that it inserts, updates or deletes.
+
+        Raises
+        ------
+        InvalidInputError
+            If a statement cannot be read, or has a part that is not supported. Earlier statements stay
+            staged: leave the ``with`` block by the error, and nothing is committed.
+        TableNotFoundError, ColumnNotFoundError, SchemaMismatchError
+        """
+        self._state.check_open()
+        if self._run_sql is None:
+            raise InvalidInputError(
+                "Cannot run SQL: this transaction was begun without a store.",
+                hint="Begin it by `store.transaction()`.",
+            )
+        return self._run_sql(self, text, params)
 
     def set_properties(self, properties: Mapping[str, str | None]) -> None:
         """Set properties of the store, or unset those whose value is None; `Store.properties` reads them."""

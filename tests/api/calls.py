@@ -134,7 +134,8 @@ RECEIVERS = (
     PageHandler, DurableLocalStore, RemoteStore,
 )  # fmt: skip
 FUNCTIONS = (
-    sp.create, sp.open, sp.connect, sp.typed, sp.CacheConfig, sp.PendingPage, sp.PageStats, ServiceSettings,
+    sp.create, sp.open, sp.connect, sp.typed, sp.expr,
+    sp.CacheConfig, sp.PendingPage, sp.PageStats, ServiceSettings,
     MetadataService, TokenVerifier, spark.compact_pages, spark.export, spark.ingest, spark.publish_delta,
     spark.reconstruct_snapshot, spark.submit, External, WriteOptions,
     sp.ErasureReport.from_json,
@@ -157,6 +158,7 @@ NOT_CALLED = {
         ("Batches", "ErasePlan", "RowClaim", "StoreInfo", "Verification"), "its methods take no arguments"
     ),
     "ErasureReport": "reads itself from text: `tests/maintenance/erase/test_erase.py`",
+    "Expr": "`Transaction.update` computes it, after it has validated what it passes",
     "RowReader": "reads for the engine, whose callers have validated what they pass",
     "TableScanner": "has the methods of a scanner of pyarrow: `tests/query/test_dataset.py`",
     "ObjectStore": "a protocol: those of a folder and of a bucket are called",
@@ -286,6 +288,7 @@ GIVEN_TO: dict[str, dict[str, Any]] = {
     "Transaction.set_namespace_properties": {"name": "a_namespace"},
     "Transaction.drop_constraint": {"table": "other", "name": "a_constraint"},
     "Transaction.add_constraint": {"check": "n > 0"},
+    "Transaction.update": {"assignments": {"n": 1}, "where": True},
     "Transaction.update_rows": {"values": {"n": [1]}},
     "Store.restore": {"version": 2},
     "Store.delete_tag": {"name": "a_tag"},

@@ -19,7 +19,7 @@ import spark_pages as sp
 PACKAGE = Path(sp.__file__).parent
 PAGE = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
 
-MOST_FILES = {"open and read": 74, "append": 78, "update": 104}
+MOST_FILES = {"open and read": 74, "append": 78, "update": 105}
 """Files that each operation may enter. Lower a number when a merge allows it; a higher one needs a reason."""
 
 

@@ -51,7 +51,7 @@ def past() -> Store:
     store = store_with_a_past()
     store.checkpoint()
     with store.transaction() as txn:
-        txn.update("t", "v", rows=[3], values=[7])
+        txn.update_rows("t", [3], {"v": [7]})
     return store
 
 

@@ -22,8 +22,8 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.names import match_name
 from spark_pages.query.predicates.filters import parse_filter
 from spark_pages.query.predicates.parsing import parse
-from spark_pages.sql.execution import StoreRelations
 from spark_pages.sql.resolver import resolve
+from spark_pages.sql.table_relations import StoreRelations
 from spark_pages.store import Store
 
 

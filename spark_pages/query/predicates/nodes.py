@@ -125,6 +125,7 @@ _CHANGES = vocabulary(
     CommentColumnConstraint="this:Literal",
     Constraint="this! expressions",
     Create="this kind exists expression properties",
+    Delete="this:Table where returning with_",
     DefaultColumnConstraint="this",
     Drop="tables kind exists",
     ForeignKey="expressions! reference",
@@ -137,9 +138,11 @@ _CHANGES = vocabulary(
     Property="this value",
     Reference="this:Schema",
     RenameColumn="this:Column to:Column",
+    Returning="expressions",
     Schema="this expressions",
     SchemaCommentProperty="this:Literal",
     TruncateTable="expressions:Table",
+    Update="this:Table expressions:EQ where returning with_",
 )
 
 NODES: Vocabulary = {**_QUERIES, **_EXPRESSIONS, **_CHANGES}

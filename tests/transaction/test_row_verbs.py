@@ -1,0 +1,201 @@
+"""Update by conditions and overwrite: what they change, count, refuse and leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import spark_pages as sp
+from spark_pages import (
+    ColumnNotFoundError,
+    CommitConflictError,
+    ConstraintError,
+    InvalidInputError,
+    RowDeletedError,
+    SchemaMismatchError,
+    Store,
+    TableNotFoundError,
+)
+
+SCHEMA = pa.schema([("n", pa.int64()), ("x", pa.float64()), ("s", pa.string()), ("l", pa.list_(pa.int8()))])
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    """Ten rows, of which row 3 is deleted."""
+    with sp.create(f"memory://{uuid4().hex}") as store:
+        with store.transaction() as txn:
+            txn.create_table("t", SCHEMA)
+            txn.create_table("ragged", SCHEMA, aligned=False)
+            txn.append("t", {"n": range(10), "x": [n / 2 for n in range(10)], "s": list("abcdefghij")})
+        with store.transaction() as txn:
+            txn.delete("t", 3)
+        yield store
+
+
+def values(store: Store, column: str, rows: list[int]) -> list[Any]:
+    return store.snapshot().table("t").take(rows, [column])[column].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        ("n < 5", 4),
+        ([("n", "<", 5)], 4),
+        (pc.field("n") < 5, 4),
+        (True, 9),
+        ("n > 99", 0),
+    ],
+)
+def test_the_rows_of_a_condition_get_literals_and_computed_values(
+    store: Store, where: Any, count: int
+) -> None:
+    with store.transaction() as txn:
+        updated = txn.update("t", {"s": "new", "x": sp.expr("x * 10 + n"), "l": [1, 2]}, where=where)
+    changed = store.snapshot().table("t").read(filter="s = 'new'")
+    assert updated == count
+    assert changed["x"].to_pylist() == [n * 6.0 for n in changed["n"].to_pylist()]
+    assert changed["l"].to_pylist() == [[1, 2]] * count
+    assert changed.num_rows == count
+
+
+def test_rows_by_number_are_updated_by_expressions(store: Store) -> None:
+    with store.transaction() as txn:
+        assert txn.update("t", {"n": sp.expr("-n"), "s": sp.expr("s || s")}, [9, 1, 9]) == 2
+    assert values(store, "n", [1, 2, 9]) == [-1, 2, -9]
+    assert values(store, "s", [1, 2, 9]) == ["bb", "c", "jj"]
+
+
+def test_expressions_see_the_old_values_of_all_columns(store: Store) -> None:
+    with store.transaction() as txn:
+        txn.update("t", {"n": sp.expr("CAST(2 * x AS BIGINT) + 1"), "x": sp.expr("n")}, where="n = 4")
+    assert (values(store, "n", [4]), values(store, "x", [4])) == ([5], [4.0])
+
+
+def test_an_update_sees_what_the_transaction_has_staged(store: Store) -> None:
+    with store.transaction() as txn:
+        txn.update("t", {"n": 100}, where="n = 0")
+        txn.delete("t", where="n = 1")
+        assert txn.update("t", {"s": "staged"}, where="n = 100 or n = 1") == 1
+    assert store.snapshot().table("t").row_numbers("s = 'staged'").tolist() == [0]
+
+
+@pytest.mark.parametrize("assignments", [{"s": "a"}, {"s": sp.expr("'a'"), "n": sp.expr("n * 1")}])
+def test_equal_values_are_not_written(store: Store, assignments: dict[str, Any]) -> None:
+    before = store.snapshot().version
+    with store.transaction() as txn:
+        assert txn.update("t", assignments, where="n = 0") == 1
+    assert store.snapshot().version == before
+
+
+def test_only_rows_that_change_are_touched(store: Store) -> None:
+    with store.transaction() as txn:
+        assert txn.update("t", {"n": 5}, where="n in (4, 5, 6)") == 3
+        assert txn.update_rows("t", [7, 8], {"s": ["h", "other"]}, only_changed=True) == 2
+    version = store.snapshot().version
+    changed = [store.blame("t", "n", row).version == version for row in (4, 5, 6)]
+    assert changed == [True, False, True]
+    assert [store.blame("t", "s", row).version == version for row in (7, 8)] == [False, True]
+
+
+@pytest.mark.parametrize("new", [-0.0, None, float("nan")])
+def test_zero_null_and_nan_differ(store: Store, new: float | None) -> None:
+    before = store.snapshot().version
+    with store.transaction() as txn:
+        txn.update("t", {"x": new}, where="n = 0")
+    assert store.snapshot().version == before + 1
+    with store.transaction() as txn:
+        txn.update("t", {"x": new}, where="n = 0")
+    assert store.snapshot().version == before + 1
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda t: t.update("t", {"n": 1}), InvalidInputError, "give rows or where"),
+        (lambda t: t.update("t", {"n": 1}, [1], where="n = 1"), InvalidInputError, "give rows or where"),
+        (lambda t: t.update("t", {"n": 1}, where=False), InvalidInputError, "give rows or where"),
+        (lambda t: t.update("t", {}, where=True), InvalidInputError, "no column is assigned"),
+        (lambda t: t.update("t", {"q": 1}, where=True), ColumnNotFoundError, "'q'"),
+        (lambda t: t.update("nowhere", {"n": 1}, where=True), TableNotFoundError, "nowhere"),
+        (lambda t: t.update("ragged", {"n": 1}, where=True), InvalidInputError, "not aligned"),
+        (lambda t: t.overwrite("ragged", {"n": [1]}), InvalidInputError, "not aligned"),
+        (lambda t: t.update("t", {"n": 1}, [3]), RowDeletedError, "row 3"),
+        (lambda t: t.update("t", {"n": 1.5}, where=True), SchemaMismatchError, "'n'"),
+        (lambda t: t.update("t", {"n": sp.expr("x")}, where=True), SchemaMismatchError, "'n'"),
+        (lambda t: t.update("t", {"n": sp.expr("n + 1e300")}, where=True), SchemaMismatchError, "'n'"),
+        (lambda t: t.update("t", {"l": sp.expr("[1000]")}, where=True), SchemaMismatchError, "'l'"),
+        (lambda t: t.update("t", {"n": sp.expr("nix")}, where=True), ColumnNotFoundError, "'nix'"),
+        (lambda t: t.update("t", {"n": sp.expr("sum(n)")}, where=True), InvalidInputError, "Cannot run"),
+        (lambda t: t.update("t", {"n": sp.expr("(SELECT 1)")}, where=True), InvalidInputError, "a subquery"),
+        (lambda t: t.update("t", {"n": sp.expr("n, n")}, where=True), InvalidInputError, "one value"),
+        (lambda t: t.update("t", {"n": sp.expr("n FROM t")}, where=True), InvalidInputError, "one value"),
+        (lambda t: t.update("t", {"n": sp.expr("unnest([1, n])")}, [0]), InvalidInputError, "several"),
+        (lambda _: sp.expr(5), InvalidInputError, "text"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_nothing_is_staged(
+    store: Store, call: Any, kind: type[Exception], message: str
+) -> None:
+    before = store.snapshot().version
+    with store.transaction() as txn, pytest.raises(kind, match=message):
+        call(txn)
+    assert store.snapshot().version == before
+
+
+def test_rows_appended_by_the_same_transaction_are_refused_by_name(store: Store) -> None:
+    with store.transaction() as txn:
+        txn.append("t", {"n": [77]})
+        with pytest.raises(InvalidInputError, match="row 10 of table 't': this transaction appended it"):
+            txn.update("t", {"n": 1}, where="n = 77")
+        with pytest.raises(InvalidInputError, match="has appended some"):
+            txn.overwrite("t", {"n": [1]})
+
+
+def test_overwrite_deletes_the_rows_it_read_and_goes_on_with_the_numbers(store: Store) -> None:
+    with store.transaction() as txn, store.transaction() as other:
+        assert txn.overwrite("t", {"n": [20, 21]}) == 2
+        other.append("t", {"n": [30]})
+        other.commit()
+    table = store.snapshot().table("t")
+    assert sorted(table.read(["n"])["n"].to_pylist()) == [20, 21, 30]
+    assert table.row_numbers().tolist() == [10, 11, 12]
+    assert store.verify().ok
+
+
+def test_overwrite_conflicts_with_appends_under_serializable_isolation(store: Store) -> None:
+    txn = store.transaction(isolation="serializable")
+    txn.overwrite("t", {"n": [20]})
+    with store.transaction() as other:
+        other.append("t", {"n": [30]})
+    with pytest.raises(CommitConflictError):
+        txn.commit()
+
+
+@pytest.mark.parametrize("verb", ["update", "delete"])
+def test_a_condition_conflicts_with_rows_appended_since_under_serializable_isolation(
+    store: Store, verb: str
+) -> None:
+    txn = store.transaction(isolation="serializable")
+    count = txn.delete("t", where="n > 5") if verb == "delete" else txn.update("t", {"n": 0}, where="n > 5")
+    with store.transaction() as other:
+        other.append("t", {"n": [30]})
+    assert count == 4
+    with pytest.raises(CommitConflictError):
+        txn.commit()
+
+
+def test_overwrite_keeps_a_key_and_takes_its_values_again(store: Store) -> None:
+    with store.transaction() as txn:
+        txn.set_nullable("t", "n", False)
+        txn.add_constraint("t", "k", primary_key=["n"])
+    with store.transaction() as txn:
+        txn.overwrite("t", {"n": [1, 2]})
+    assert store.snapshot().table("t").read(["n"])["n"].to_pylist() == [1, 2]
+    with pytest.raises(ConstraintError), store.transaction() as txn:
+        txn.overwrite("t", {"n": [1, 1]})
