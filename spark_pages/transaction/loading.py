@@ -10,8 +10,8 @@ from spark_pages.errors import InvalidInputError, TableExistsError, TableNotFoun
 from spark_pages.transaction.row_sources import as_rows
 from spark_pages.transaction.transaction import Transaction
 
-Mode = Literal["append", "error", "ignore"]
-_MODES = ("append", "error", "ignore")
+Mode = Literal["append", "overwrite", "error", "ignore"]
+_MODES = ("append", "overwrite", "error", "ignore")
 
 
 class _Begins(Protocol):
@@ -62,8 +62,9 @@ class LoadVerbs:
         table, data
             See `append`.
         mode
-            What to do where the table exists: ``"append"`` the rows, raise an ``"error"``, or ``"ignore"``
-            the call.
+            What to do where the table exists: ``"append"`` the rows, ``"overwrite"`` all rows, raise an
+            ``"error"``, or ``"ignore"`` the call. An overwrite keeps the id, columns, properties and key of
+            the table, and rows that others append meanwhile; see `Transaction.overwrite`.
         create
             Whether to create the table where there is none.
 
@@ -78,6 +79,8 @@ class LoadVerbs:
             If `mode` is ``"error"`` and the table exists.
         TableNotFoundError, SchemaMismatchError
             As `append`.
+        InvalidInputError
+            If `mode` is unknown, or ``"overwrite"`` for a table that is not aligned.
         """
         if not isinstance(mode, str) or mode not in _MODES:
             raise InvalidInputError(
@@ -89,7 +92,7 @@ class LoadVerbs:
 
 def _load(store: _Begins, table: str, data: Any, mode: str, create: bool) -> int:
     name = as_str(table, "The name of a table")
-    with store.transaction("append") as txn:
+    with store.transaction("overwrite" if mode == "overwrite" else "append") as txn:
         # An append to a table that is known takes no request, so it is not looked up first.
         exists = (mode == "append" and not create) or _exists(txn, name)
         if exists and mode == "error":
@@ -100,7 +103,10 @@ def _load(store: _Begins, table: str, data: Any, mode: str, create: bool) -> int
             rows = as_rows(data)
             if not exists and create:
                 txn.create_table(name, rows.schema)
-            txn.append(name, rows)
+            if exists and mode == "overwrite":
+                txn.overwrite(name, rows)
+            else:
+                txn.append(name, rows)
     assert txn.version is not None  # the block has committed
     return int(txn.version)
 

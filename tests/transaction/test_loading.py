@@ -133,6 +133,38 @@ def test_mode_ignore_leaves_an_existing_table_and_reads_no_data(store: Store):
     assert next(unread) is ROWS
 
 
+def test_mode_overwrite_replaces_all_rows_and_keeps_the_table(store: Store):
+    store.write("flights", ROWS)
+    with store.transaction() as txn:
+        txn.set_comment("flights", "kept")
+        txn.add_constraint("flights", "flights_key", primary_key=["id"])
+    before = store.snapshot().table("flights")
+
+    version = store.write("flights", {"id": [3, 4], "name": ["new", None]}, mode="overwrite")
+
+    after = store.snapshot(version=version).table("flights")
+    assert after.read().to_pydict() == {"id": [3, 4], "name": ["new", None]}
+    assert (after.num_rows, after.row_numbers().tolist()) == (2, [3, 4])
+    assert after.definition.table_id == before.definition.table_id
+    assert before.read().equals(ROWS)
+    assert store.history(limit=1)["operation"].to_pylist() == ["overwrite"]
+
+
+def test_mode_overwrite_creates_a_table_that_is_not_there(store: Store):
+    assert store.write("flights", ROWS, mode="overwrite") == 1
+
+    assert store.snapshot().table("flights").read().equals(ROWS)
+
+
+def test_an_overwrite_of_another_schema_changes_nothing(store: Store):
+    store.write("flights", ROWS)
+
+    with pytest.raises(SchemaMismatchError):
+        store.write("flights", {"id": [1], "other": [2]}, mode="overwrite")
+
+    assert store.snapshot().table("flights").read().equals(ROWS)
+
+
 def test_an_unknown_mode_is_refused(store: Store):
     with pytest.raises(InvalidInputError, match="mode 'replace' is not known"):
         store.write("flights", ROWS, mode="replace")  # type: ignore[arg-type]
