@@ -310,20 +310,19 @@ def _size(store: Any, key: str) -> int | None:
         return None
 
 
-def _light_cache(_: int) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """`lru_cache` that never forgets: a process of a schedule opens few objects, and making one is quick."""
+class _LightCache:
+    """`LruCache` that never forgets: a process of a schedule opens few objects, and shares no budget."""
 
-    def around(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        kept: dict[Any, Any] = {}
+    held_bytes = 0
 
-        def cached(what: Any) -> Any:
-            if what not in kept:
-                kept[what] = work(what)
-            return kept[what]
+    def __init__(self, _: object) -> None:
+        self._kept: dict[Any, Any] = {}
+        self.get = self._kept.get
+        self.clear = self._kept.clear
 
-        return cached
-
-    return around
+    def put(self, key: Any, value: Any, _: int) -> None:
+        """Cache a value."""
+        self._kept[key] = value
 
 
 def codecs() -> dict[Any, Any]:
@@ -398,8 +397,8 @@ def put_back(undo: list[tuple[Any, str, Any]]) -> None:
 def values(remember: bool = True) -> Iterator[None]:
     """Inside, the log holds values; with `remember` False replay is done each time."""
     forget()
-    undo: list[tuple[Any, str, Any]] = [(checkpoint, "lru_cache", checkpoint.lru_cache)]
-    checkpoint.lru_cache = _light_cache  # type: ignore[assignment]
+    undo: list[tuple[Any, str, Any]] = [(checkpoint, "LruCache", checkpoint.LruCache)]
+    checkpoint.LruCache = _LightCache  # type: ignore[assignment,misc]
     for old, new in (codecs() | (remembering() if remember else {})).items():
         undo += swap(old, new)
     try:
