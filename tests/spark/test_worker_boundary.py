@@ -90,7 +90,10 @@ REFUSED: dict[str, tuple[Call, str]] = {
         write("overwrite", replaceWhere="id = 1"),
         "'replacewhere'.*transaction.delete",
     ),
-    "a stream of rows": (stream(table="t"), r"view 'rows' as a stream.*\.option\(\"view\", \"changes\"\)"),
+    "a stream of pages": (
+        stream(view="pages", table="t"),
+        r"view 'pages' as a stream.*\.option\(\"view\", \"changes\"\)",
+    ),
     "a stream of no table": (stream(view="changes", table="nope"), "'nope'.* lists the tables"),
     "history of no store": (
         lambda spark, _: spark.sql("SELECT * FROM spark_pages_history('/nowhere')").collect(),

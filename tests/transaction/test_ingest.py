@@ -351,7 +351,9 @@ def test_pages_of_large_values_are_rewritten_few_at_a_time(monkeypatch):
 
 def test_rows_on_both_sides_of_an_empty_page_are_told_by_the_splices_of_their_own_pages():
     rows = np.array([8, 9, 10, 11, 13])
-    touched = rewritten_pages._Touched(np.array([3, 5]), np.array([0, 2, 5]), rows, rows % 5, pa.array(rows))
+    touched = rewritten_pages.TouchedPages(
+        np.array([3, 5]), np.array([0, 2, 5]), rows, rows % 5, pa.array(rows)
+    )
 
     assert list(touched.neighbours()) == [(0, 1, ((8, 10),)), (1, 2, ((10, 12), (13, 14)))]
 

@@ -308,13 +308,13 @@ def test_pages_of_equal_values_are_opened_few_at_a_time(monkeypatch):
     with store.transaction() as txn:
         txn.add_column("t", pa.field("s", pa.string()), default="x" * 100)
     at_once = []
-    rewritten = rewritten_pages._rewritten
+    rewritten = rewritten_pages.rewrite_touched
 
     def counted(table: Any, column: str, pages: Sequence[Any], touched: Any) -> Any:
         at_once.append(len(pages))
         return rewritten(table, column, pages, touched)
 
-    monkeypatch.setattr(rewritten_pages, "_rewritten", counted)
+    monkeypatch.setattr(rewritten_pages, "rewrite_touched", counted)
     rows = range(0, 1_000_000, 65_536)
     with store.transaction(memory_bytes=32 << 20) as txn:
         txn.update_rows("t", rows, {"s": ["y"] * len(rows)})

@@ -605,9 +605,9 @@ def test_pages_that_others_have_taken_out_are_rewritten_and_those_between_them_a
     with Store(store.object_store).transaction() as other:
         other.update_rows("t", [1, 41], {"n": [1000, 1041]})
     rewritten = []
-    real = rewritten_pages._rewritten
+    real = rewritten_pages.rewrite_touched
     monkeypatch.setattr(
-        rewritten_pages, "_rewritten", lambda *given: rewritten.append(len(given[2])) or real(*given)
+        rewritten_pages, "rewrite_touched", lambda *given: rewritten.append(len(given[2])) or real(*given)
     )
 
     txn.commit()
