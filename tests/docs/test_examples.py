@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {
     "README.md": 20,
+    "docs/caches.md": 8,
     "docs/catalog.md": 9,
     "docs/changing-tables.md": 7,
     "docs/erasing.md": 9,
