@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sqlglot import exp
 
@@ -141,13 +142,35 @@ def fitted(values: pa.ChunkedArray, field: pa.Field, table: str) -> pa.ChunkedAr
             values = convert(values, field.type)
         if pa.types.is_time(field.type) and pa.types.is_string(values.type):
             values = times_of_text(values)
-        return integers_as_decimal(values, field.type).cast(field.type)
+        found = integers_as_decimal(values, field.type).cast(field.type)
+        _check_kept(values, found)
+        return found
     except (LossError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaMismatchError(
             f"Cannot write values into column {field.name!r} of table {table!r}: it is of type "
             f"{field.type}, and values of type {values.type} do not fit: {error}",
             hint="Convert them in the statement: CAST(x AS …).",
         ) from error
+
+
+def _check_kept(before: pa.ChunkedArray, after: pa.ChunkedArray) -> None:
+    """Raise LossError if a cast has lost what Arrow does not check; numbers may become the nearest float."""
+    given, wanted, types = before.type, after.type, pa.types
+    if types.is_floating(wanted):
+        lost = pc.and_(pc.is_inf(after), pc.is_finite(before.cast(pa.float64(), safe=False)))
+    elif types.is_timestamp(given) and types.is_time(wanted):
+        raise LossError("a time of day has no date.")
+    elif (
+        (types.is_timestamp(given) and types.is_date(wanted))
+        or (types.is_floating(given) and types.is_decimal(wanted))
+        or (types.is_boolean(wanted) and not types.is_string(given))
+    ):
+        lost = pc.not_equal(after.cast(given, safe=False), before)
+    else:
+        return
+    index = pc.index(lost, True).as_py()
+    if index >= 0:
+        raise LossError(f"{before[index].as_py()!r} would become {after[index].as_py()!r}.")
 
 
 def apply_row_change(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
@@ -199,3 +201,49 @@ def test_overwrite_keeps_a_key_and_takes_its_values_again(store: Store) -> None:
     assert store.snapshot().table("t").read(["n"])["n"].to_pylist() == [1, 2]
     with pytest.raises(ConstraintError), store.transaction() as txn:
         txn.overwrite("t", {"n": [1, 1]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "reason"),
+    [
+        (pa.float32(), "1e300", "1e\\+300 would become inf"),
+        (pa.float32(), "'1e300'", "would become inf"),
+        (pa.float16(), "100000", "become inf|not in range"),
+        (pa.date32(), "TIMESTAMP '2020-01-01 10:00:00'", "10, 0.* would become"),
+        (pa.date64(), "TIMESTAMP '2020-01-01 10:00:00'", "10, 0.* would become"),
+        (pa.time64("us"), "TIMESTAMP '2020-01-01 10:00:00'", "no date"),
+        (pa.decimal128(10, 2), "0.015::DOUBLE", "0.015 would become"),
+        (pa.bool_(), "2", "2 would become True"),
+        (pa.bool_(), "0.5::DOUBLE", "0.5 would become True"),
+    ],
+)
+def test_sql_refuses_values_that_a_cast_would_cut(kind: pa.DataType, value: str, reason: str) -> None:
+    with sp.create(f"memory://{uuid4().hex}") as store:
+        with store.transaction() as txn:
+            txn.create_table("t", pa.schema([("v", kind)]))
+            txn.append("t", pa.table({"v": pa.nulls(1, kind)}))
+        for statement in (f"UPDATE t SET v = {value}", f"INSERT INTO t VALUES ({value})"):
+            with pytest.raises(SchemaMismatchError, match=reason):
+                store.sql(statement)
+        with store.transaction() as txn, pytest.raises(SchemaMismatchError, match=reason):
+            txn.update("t", {"v": sp.expr(value)}, where=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "found"),
+    [
+        (pa.float32(), "'inf'::DOUBLE", float("inf")),
+        (pa.float32(), "0.5::DOUBLE", 0.5),
+        (pa.float64(), "1.23456789012345678901", 1.2345678901234567),
+        (pa.date32(), "TIMESTAMP '2020-01-01 00:00:00'", dt.date(2020, 1, 1)),
+        (pa.decimal128(10, 2), "0.1::DOUBLE", Decimal("0.10")),
+        (pa.bool_(), "1", True),
+    ],
+)
+def test_sql_writes_values_of_other_types_that_fit(kind: pa.DataType, value: str, found: Any) -> None:
+    with sp.create(f"memory://{uuid4().hex}") as store:
+        with store.transaction() as txn:
+            txn.create_table("t", pa.schema([("v", kind)]))
+            txn.append("t", pa.table({"v": pa.nulls(1, kind)}))
+        store.sql(f"UPDATE t SET v = {value}")
+        assert store.snapshot().table("t").read()["v"].to_pylist() == [found]
