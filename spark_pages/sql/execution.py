@@ -122,7 +122,7 @@ def run_sql(
     rows: int | None
     if isinstance(statement, Update | Delete):
         with begin(title(statement).lower()) as transaction:
-            seen = TransactionRelations(transaction, open_version)
+            seen = TransactionRelations(transaction, open_version, temporary)
             rows, returned = _change_rows(statement, text, transaction, seen, parameters)
         if returned is not None:
             return returned if limit is None else returned.slice(0, limit)

@@ -31,7 +31,12 @@ from spark_pages.sql.parameters import GivenParameters
 from spark_pages.sql.resolver import resolve
 from spark_pages.sql.sources import quoted
 from spark_pages.sql.statements import Delete, Update
-from spark_pages.sql.table_relations import OneRelation, RowsRelation, TransactionRelations
+from spark_pages.sql.table_relations import (
+    OneRelation,
+    RowsRelation,
+    TransactionRelations,
+    hides_row_numbers,
+)
 from spark_pages.transaction.assignments import ReadRows, check_aligned
 from spark_pages.transaction.transaction import Transaction
 
@@ -111,9 +116,10 @@ def _in_order(found: pa.Table) -> pa.Table:
 
 
 def _check_numbered(table: Table, verb: str) -> None:
-    if ROW in table.schema.names:
+    if hides_row_numbers(table.schema):
+        column = match_name(ROW, table.columns)
         raise InvalidInputError(
-            f"Cannot {verb} table {table.name!r} by SQL: its column {ROW!r} hides the row numbers.",
+            f"Cannot {verb} table {table.name!r} by SQL: its column {column!r} hides the row numbers.",
             hint="Rename the column, or use `transaction.update_rows` and `transaction.delete`.",
         )
 

@@ -634,7 +634,14 @@ def _changed_table(tree: exp.Update | exp.Delete) -> exp.Table:
     table: exp.Table = tree.this
     bare = table.copy()
     bare.set("alias", None)
-    name_of(bare)
+    parts = name_of(bare)
+    with_ = tree.args.get("with_")
+    names = [] if with_ is None else [each.alias for each in with_.expressions]
+    if len(parts) == 1 and fold_name(parts[0]) in map(fold_name, names):
+        raise InvalidInputError(
+            f"Cannot change rows of {parts[0]!r}: WITH gives another meaning to the name.",
+            hint="Give the query in WITH another name.",
+        )
     return table
 
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from spark_pages.catalog.identifiers import LogicalFieldId
 from spark_pages.catalog.resolve import logical_fields
-from spark_pages.errors import TableNotFoundError
+from spark_pages.errors import InvalidInputError, TableNotFoundError
+from spark_pages.model.names import fold_name
 from spark_pages.query.predicates.evaluate import passing
 from spark_pages.query.predicates.expression_tree import expression_parts
 from spark_pages.query.scan import ROW
@@ -24,14 +25,19 @@ from spark_pages.transaction.assignments import ReadRows
 from spark_pages.transaction.transaction import Transaction
 
 
+def hides_row_numbers(schema: pa.Schema) -> bool:
+    """Whether a column has the name of the row numbers, in whatever case."""
+    return any(fold_name(name) == ROW for name in schema.names)
+
+
 def hidden_columns(schema: pa.Schema) -> frozenset[str]:
     """Return the columns that a query may name and no star stands for."""
-    return frozenset() if ROW in schema.names else frozenset([ROW])
+    return frozenset() if hides_row_numbers(schema) else frozenset([ROW])
 
 
 def with_row_numbers(schema: pa.Schema) -> pa.Schema:
     """Return a schema with the column of row numbers, unless it has one of that name."""
-    return schema if ROW in schema.names else schema.append(pa.field(ROW, pa.uint64()))
+    return schema if hides_row_numbers(schema) else schema.append(pa.field(ROW, pa.uint64()))
 
 
 class TableRelation:
@@ -194,21 +200,41 @@ class TransactionRelations:
         The transaction.
     open_version
         Opens another version.
+    temporary
+        Temporary tables of the caller, which hide tables of the store.
     """
 
-    def __init__(self, transaction: Transaction, open_version: Callable[..., Snapshot]) -> None:
+    def __init__(
+        self,
+        transaction: Transaction,
+        open_version: Callable[..., Snapshot],
+        temporary: TemporaryTables | None = None,
+    ) -> None:
         self._transaction = transaction
+        self._temporary = temporary
         self._versions: StoreRelations | None = None
         self._open = open_version
 
     def table(self, parts: Sequence[str]) -> Table:
-        """Return the table of a name, with staged changes."""
+        """Return the table of a name, with staged changes.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is a temporary table.
+        """
+        if self._temporary is not None and self._temporary.find(parts) is not None:
+            raise InvalidInputError(
+                f"Cannot update or delete rows of {parts[-1]!r}: it is a temporary table.",
+                hint=f"Drop it, or name a table of the store with its namespace: default.{parts[-1]}.",
+            )
         return self._transaction.table(".".join(parts))
 
     def find(self, parts: Sequence[str], as_of: AsOf | None) -> Relation:
         """See `spark_pages.sql.relations.Relations`."""
         if as_of is None:
-            return TableRelation(self.table(parts))
+            found = None if self._temporary is None else self._temporary.find(parts)
+            return found or TableRelation(self.table(parts))
         if self._versions is None:
             self._versions = StoreRelations(self._transaction.snapshot, self._open)
         return self._versions.find(parts, as_of)

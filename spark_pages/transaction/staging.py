@@ -177,6 +177,16 @@ def update_rows(
         there = state.base.num_rows((table_id, definition.field_ids[name]))
         if highest >= there:
             beyond = int(numbers[numbers >= there][0])
+            if beyond < state.snapshot().table_of(definition).end_row:
+                raise InvalidInputError(
+                    f"Cannot update column {name!r} of table {table!r}: this transaction added the column.",
+                    hint="Commit first, and update it in another `store.transaction()`.",
+                )
+            if beyond < there + max(staged.staged_rows(table_id).values(), default=0):
+                raise InvalidInputError(
+                    f"Cannot update row {beyond} of table {table!r}: this transaction appended it.",
+                    hint="Commit first, and update the row in another `store.transaction()`.",
+                )
             raise row_out_of_range(beyond, there, f"column {name!r} of table {table!r}")
     if not len(numbers):
         return 0

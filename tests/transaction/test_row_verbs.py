@@ -1,5 +1,7 @@
 """Update by conditions and overwrite: what they change, count, refuse and leave alone."""
 
+# ruff: noqa: S608 - statements are what is tested here
+
 from __future__ import annotations
 
 import datetime as dt
@@ -247,3 +249,43 @@ def test_sql_writes_values_of_other_types_that_fit(kind: pa.DataType, value: str
             txn.append("t", pa.table({"v": pa.nulls(1, kind)}))
         store.sql(f"UPDATE t SET v = {value}")
         assert store.snapshot().table("t").read()["v"].to_pylist() == [found]
+
+
+def test_a_query_in_with_cannot_take_the_name_of_the_table(store: Store) -> None:
+    for statement in ("DELETE FROM t", "UPDATE T SET n = 0"):
+        with pytest.raises(InvalidInputError, match="WITH gives another meaning"):
+            store.sql(f"WITH t AS (SELECT n, _row FROM t WHERE n > 5) {statement}")
+    assert store.sql("WITH w AS (SELECT 5 AS n) DELETE FROM t AS w RETURNING w.n").num_rows == 9
+
+
+def test_a_temporary_table_hides_a_table_from_statements_that_change_rows(store: Store) -> None:
+    store.sql("CREATE TEMPORARY TABLE ragged AS SELECT 5 AS n")
+    store.sql("CREATE TEMPORARY TABLE t AS SELECT 5 AS n")
+    for statement in ("DELETE FROM t", "UPDATE t SET n = 1", "DELETE FROM temp.t"):
+        with pytest.raises(InvalidInputError, match="'t': it is a temporary table"):
+            store.sql(statement)
+    counted = store.sql("DELETE FROM default.t WHERE n IN (SELECT n FROM ragged)")
+    assert counted["rows"].to_pylist() == [1]
+    assert values(store, "n", [4, 6]) == [4, 6]
+    assert store.snapshot().table("t").num_rows == 8
+
+
+@pytest.mark.parametrize("name", ["_row", "_ROW"])
+def test_a_column_of_the_name_of_the_row_numbers_hides_them_in_any_case(store: Store, name: str) -> None:
+    with store.transaction() as txn:
+        txn.rename_column("t", "n", name)
+    assert store.sql("SELECT _row FROM t WHERE _Row > 7").to_pydict() == {name: [8, 9]}
+    for statement in ("DELETE FROM t WHERE _row = 8", "UPDATE t SET s = 'new' WHERE _row = 8"):
+        with pytest.raises(InvalidInputError, match=f"its column '{name}' hides the row numbers"):
+            store.sql(statement)
+
+
+def test_sql_refuses_rows_and_columns_that_the_transaction_added_by_name(store: Store) -> None:
+    with store.transaction() as txn:
+        txn.sql("INSERT INTO t (n) VALUES (77)")
+        with pytest.raises(InvalidInputError, match="row 10 of table 't': this transaction appended it"):
+            txn.sql("UPDATE t SET s = 'new'")
+    with store.transaction() as txn:
+        txn.add_column("t", pa.field("k", pa.int8()))
+        with pytest.raises(InvalidInputError, match="'k' of table 't': this transaction added the column"):
+            txn.sql("UPDATE t SET k = 1")
