@@ -98,7 +98,7 @@ def _print_version(asked: bool) -> None:
 def command(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Tell which release this is.", callback=_print_version, is_eager=True),
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
     progress: Annotated[
         Mode, typer.Option(help="On stderr: bars, a log line every ten seconds, or bars on a terminal alone.")
@@ -125,7 +125,7 @@ def demo(
 
 
 def create(url: Url, profile: Profile = None, json: Json = False) -> None:
-    """Make an empty store."""
+    """Create an empty store."""
     import spark_pages
 
     store = spark_pages.create(url, options_of(url, profile))
@@ -137,8 +137,8 @@ def create(url: Url, profile: Profile = None, json: Json = False) -> None:
 
 
 PANELS = {
-    "Begin": (demo, create),
-    "Look": (
+    "Start": (demo, create),
+    "Inspect": (
         *(
             inspect.info,
             inspect.tables,
@@ -156,7 +156,7 @@ PANELS = {
         *(versions.tag, versions.untag, versions.restore, versions.reset_clock),
         *(rows.delete, rows.erase, maintenance.claim, maintenance.release),
     ),
-    "Keep in order": (
+    "Maintain": (
         *(
             jobs.checkpoint,
             maintenance.compact_log,

@@ -196,7 +196,7 @@ def locate(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Which page holds a row of a column, and where in it."""
+    """Find the page that holds a row of a column, and the offset in it."""
     snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)
     found = snapshot.table(table).directory.locate_row(column, row)
     facts = {
@@ -243,7 +243,7 @@ def read(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Exact rows, and how many pages and bytes they took."""
+    """Print rows, and the number of pages and bytes that were read."""
     from spark_pages.io import ReadTrace
 
     snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)
@@ -387,7 +387,7 @@ def sql(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Rows of a query, or what a statement changed."""
+    """Run a query or another SQL statement."""
     most = limit + 1 if limit else None  # one more tells whether there are more
     store = open_stored(url, profile)
     found = store.sql(text, version=version, timestamp=timestamp, tag=tag, limit=most, files=files)
@@ -415,7 +415,7 @@ def report(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """One page of HTML about a store: the log, tables, chains, caches and requests as pictures.
+    """Write an HTML page about a store, with pictures of log, tables, chains, caches and requests.
 
     The page needs nothing but itself, and the store is only read.
     """

@@ -61,7 +61,7 @@ def repair(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Mend what can be made again byte for byte, and tell what is lost.
+    """Plan a repair of damaged objects and list what is lost; execute it with --apply.
 
     Plans only, unless told to apply.
 
@@ -107,7 +107,7 @@ def doctor(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Whether this storage and this machine can be trusted with a store.
+    """Test whether this storage and this machine are suitable for a store.
 
     Races 32 creators for one object, and looks at clocks, packages and Java. Writes some small objects below
     _doctor/ and removes them. Exit code 1 where a check fails.
@@ -162,7 +162,7 @@ def vacuum(
 
 
 def leases(url: Url, limit: Limit = 0, profile: Profile = None, json: Json = False) -> None:
-    """Who holds which version readable, and until when."""
+    """List leases: their holder, version and expiry."""
     found = open_stored(url, profile).leases()
     if json:
         output.print_json({"leases": output.records_of(found.slice(0, limit or None))})
@@ -171,7 +171,7 @@ def leases(url: Url, limit: Limit = 0, profile: Profile = None, json: Json = Fal
 
 
 def claims(url: Url, limit: Limit = 0, profile: Profile = None, json: Json = False) -> None:
-    """List who has claimed which rows, and until when."""
+    """List claims: their owner, rows and expiry."""
     found = open_stored(url, profile).claims()
     if json:
         output.print_json({"claims": output.records_of(found.slice(0, limit or None))})
@@ -201,7 +201,7 @@ def claim(
 
 
 def release(url: Url, owner: OwnerName, profile: Profile = None, json: Json = False) -> None:
-    """Release all that an owner has claimed."""
+    """Release all claims of an owner."""
     released = open_stored(url, profile).release_claims(owner)
     if json:
         output.print_json({"owner": owner, "num_claims": released})
@@ -221,7 +221,7 @@ def _show(plan: list[dict[str, Any]]) -> None:
 
 
 def compact_log(url: Url, dry_run: DryRun = False, profile: Profile = None, json: Json = False) -> None:
-    """Bundle commits beside their slots, so that the log is read in few requests."""
+    """Bundle commits, so that the log is read in few requests."""
     from spark_pages.spark.log_jobs import compact_log as compact
 
     told = compact(url, dry_run=dry_run, profile=profile)
@@ -265,7 +265,7 @@ def publish_delta(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Checkpoints, history and change feed are Delta tables, without copying a page descriptor."""
+    """Publish checkpoints, history and changes as Delta tables, without copying page descriptors."""
     from spark_pages.spark.log_jobs import publish
 
     told = publish(url, history=history, dry_run=dry_run, profile=profile)

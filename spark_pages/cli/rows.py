@@ -85,7 +85,7 @@ def erase(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Delete rows and every byte of their values that retention, tags and leases let go.
+    """Delete rows, and erase their values from storage as far as retention, tags and leases allow.
 
     Shows every object that holds such values, and what keeps it until when. --apply erases. No commit
     records the condition. Exit code 1 where some values are still kept.

@@ -93,7 +93,7 @@ def restore(
 
 
 def reset_clock(url: Url, profile: Profile = None, json: Json = False) -> None:
-    """Date versions by the clock of now again, after a commit of a clock that was far ahead."""
+    """Correct the times of new versions after a commit with a clock far ahead."""
     store = open_stored(url, profile)
     before = store.snapshot().version
     version = store.reset_clock()
@@ -155,7 +155,7 @@ def blame(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Which commit wrote a row of a column."""
+    """Find the commit that last wrote a row of a column."""
     found = open_stored(url, profile).blame(table, column, row)
     facts = {
         "version": found.version,

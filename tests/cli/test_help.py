@@ -12,9 +12,9 @@ def test_help_groups_the_verbs() -> None:
     places = [shown.index(f" {panel} ") for panel in PANELS]
     assert places == sorted(places)
     assert (
-        shown.index(" Look ")
+        shown.index(" Inspect ")
         < shown.index(" history ")
-        < shown.index(" Keep in order ")
+        < shown.index(" Maintain ")
         < shown.index(" vacuum ")
     )
 
