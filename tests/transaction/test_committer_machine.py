@@ -226,7 +226,7 @@ class Landings(RuleBasedStateMachine):
         if data.draw(st.booleans()):
             self.append(data, one, name)
         elif data.draw(st.integers(0, 3)):
-            self.update_rows(data, name, {one: data.draw(st.integers(0, 1))})
+            self.update(data, one, name, data.draw(st.integers(0, 1)))
         else:
             self.read_own_writes(one)
 
