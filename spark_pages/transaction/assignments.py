@@ -118,6 +118,17 @@ def assigned_values(
     return np.concatenate([numbers for numbers, _ in found]), changed
 
 
+def last_of_each(
+    rows: NDArray[np.int64], values: Mapping[str, pa.Array]
+) -> tuple[NDArray[np.int64], Mapping[str, pa.Array]]:
+    """Leave out the values of rows that are named again behind them."""
+    if len(rows) < 2 or (rows[1:] > rows[:-1]).all():
+        return rows, values
+    last = np.sort(len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1]).astype(np.int64)
+    places = number_column(last, pa.int64())
+    return rows[last], {name: take_entries(each, places) for name, each in values.items()}
+
+
 def changed_rows(
     table: Table, rows: NDArray[np.int64], values: Mapping[str, pa.Array]
 ) -> tuple[NDArray[np.int64], dict[str, pa.Array]]:

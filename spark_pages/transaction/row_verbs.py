@@ -17,7 +17,12 @@ from spark_pages.model.row_ranges import sorted_rows
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.predicates.filters import Filter
 from spark_pages.query.table import Table
-from spark_pages.transaction.assignments import assigned_values, changed_rows, check_aligned
+from spark_pages.transaction.assignments import (
+    assigned_values,
+    changed_rows,
+    check_aligned,
+    last_of_each,
+)
 from spark_pages.transaction.ddl import CatalogVerbs
 from spark_pages.transaction.given_rows import row_numbers, values_by_column
 from spark_pages.transaction.row_sources import as_rows
@@ -107,8 +112,7 @@ class RowVerbs(CatalogVerbs):
             New values by column: a mapping, a table or a record batch. As many values as rows, in the same
             order, or one value for all rows. The last one wins where a row is named twice.
         only_changed
-            Whether to leave out rows whose values are equal already, which are read to find them. Each row is
-            named once then.
+            Whether to leave out rows whose values are equal already, which are read to find them.
 
         Raises
         ------
@@ -138,7 +142,8 @@ class RowVerbs(CatalogVerbs):
             name: pa.chunked_array(each, kinds.field(name).type).combine_chunks()
             for name, each in given.items()
         }
-        changed, new = changed_rows(self._shown(table, definition), numbers, whole)
+        last = last_of_each(numbers, whole)
+        changed, new = changed_rows(self._shown(table, definition), *last)
         update_rows(state, definition, table, changed, new)
         return len(numbers)
 

@@ -289,3 +289,14 @@ def test_sql_refuses_rows_and_columns_that_the_transaction_added_by_name(store: 
         txn.add_column("t", pa.field("k", pa.int8()))
         with pytest.raises(InvalidInputError, match="'k' of table 't': this transaction added the column"):
             txn.sql("UPDATE t SET k = 1")
+
+
+@pytest.mark.parametrize(
+    ("rows", "given", "found"), [([0, 0], [1, 0], [0, 1]), ([1, 0, 1, 0], [5, 6, 7, 8], [8, 7])]
+)
+def test_the_last_value_of_a_row_wins_where_only_changes_are_written(
+    store: Store, rows: list[int], given: list[int], found: list[int]
+) -> None:
+    with store.transaction() as txn:
+        assert txn.update_rows("t", rows, {"n": given}, only_changed=True) == len(rows)
+    assert values(store, "n", [0, 1]) == found
