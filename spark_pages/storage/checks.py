@@ -143,8 +143,8 @@ MAX_END = 2**63 - 1
 """No object ends behind this byte; a range that does was not written by us."""
 
 
-def check_range(key: str, offset: int, length: int) -> None:
-    """Raise if the range is invalid.
+def check_range(key: str, offset: int, length: int) -> tuple[int, int]:
+    """Return a valid range as numbers of Python, because sums of small numbers of numpy overflow.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def check_range(key: str, offset: int, length: int) -> None:
     """
     _check_whole(offset, "offset")
     _check_whole(length, "length")
-    offset, length = int(offset), int(length)  # sums of small numbers of numpy overflow
+    offset, length = int(offset), int(length)
     if offset < 0 or length < 0:
         raise InvalidInputError(
             f"Cannot read a range of object {key!r}: it was asked for with offset {offset} and length "
@@ -172,18 +172,17 @@ def check_range(key: str, offset: int, length: int) -> None:
         )
     if offset + length > MAX_END:
         raise past_end(key, offset, length, found=None)
+    return offset, length
 
 
 def check_ranges(key: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the ranges as numbers of Python, because sums of small numbers of numpy overflow.
+    """Return valid ranges as `check_range` does.
 
     Raises as `check_range` if a range is invalid, and InvalidInputError if they are no list of pairs.
     """
     try:
         len(ranges)  # an iterator would be at its end afterwards
-        for offset, length in ranges:
-            check_range(key, offset, length)
-        return [(int(offset), int(length)) for offset, length in ranges]
+        return [check_range(key, offset, length) for offset, length in ranges]
     except SparkPagesError:
         raise
     except (TypeError, ValueError, LookupError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from spark_pages.arguments import as_flag, as_str, shortened
 from spark_pages.boundary import guarded
@@ -11,7 +11,7 @@ from spark_pages.transaction.row_sources import as_rows
 from spark_pages.transaction.transaction import Transaction
 
 Mode = Literal["append", "overwrite", "error", "ignore"]
-_MODES = ("append", "overwrite", "error", "ignore")
+_MODES = get_args(Mode)
 
 
 class _Begins(Protocol):
