@@ -257,7 +257,7 @@ def writers(folder: Path, commits: int) -> Iterator[str]:
         failures = sum(failed for _, failed in told)
         where = f"{PROCESSES} processes, {LATENCY_S * 1e3:.0f} ms"
         yield f"{where}: {kind}: {rates[kind]:.1f} commits/s, {failures} failures"
-    yield f"deletes and updates beside appends: {rates['delete and update'] / rates['append']:.0%}"
+    yield f"deletes and updates relative to appends: {rates['delete and update'] / rates['append']:.0%}"
 
 
 def main() -> None:

@@ -192,7 +192,7 @@ class MetadataService:
     def get_table_meta_snapshot(
         self, db: str, table: str, ss: int | Moment | None = None
     ) -> TableMetaSnapshot:
-        """Where the checkpoint of a table is, and what happened to it since (seed 004).
+        """Locate the checkpoint segments of a table, and return the splices committed since (seed 004).
 
         Parameters
         ----------
